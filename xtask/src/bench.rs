@@ -17,7 +17,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub enum What {
+pub enum Benchmark {
     /// Reading and writing resources, against the machine's raw limits.
     Store,
     /// How fast traffic follows a change, through a real Envoy.
@@ -39,43 +39,43 @@ pub enum What {
 }
 
 /// Runs a benchmark; `arguments` are for the program that measures, where one takes any.
-pub fn run(what: What, arguments: &[String]) -> anyhow::Result<()> {
+pub fn run(what: Benchmark, arguments: &[String]) -> anyhow::Result<()> {
     match what {
-        What::Scale => {
+        Benchmark::Scale => {
             build(&["kuma-cp", "scale"])?;
             run::step("at scale", scale(arguments).args(arguments))
         }
-        What::Kds => kds::run(arguments),
-        What::Reach => reach::run(arguments),
+        Benchmark::Kds => kds::run(arguments),
+        Benchmark::Reach => reach::run(arguments),
         _ if !arguments.is_empty() => {
             bail!("only `bench scale`, `bench kds` and `bench reach` take arguments, not {arguments:?}")
         }
-        What::Store => {
+        Benchmark::Store => {
             prerequisites::install()?;
             build(&["kuma-cp", "e2e"])?;
             run::step("in the process", run::cargo().args(["bench", "--locked", "--package", "store"]))?;
             run::step("through REST", &mut measure("bench-store"))
         }
-        What::Endpoints => {
+        Benchmark::Endpoints => {
             let envoy = envoy::install(Install::Allowed)?;
             build(&["kuma-cp", "kuma-dp", "kuma-demo", "e2e"])?;
             run::step("through Envoy", measure("bench-endpoints").env("ENVOY_BIN", envoy))
         }
-        What::Metrics => {
+        Benchmark::Metrics => {
             let envoy = envoy::install(Install::Allowed)?;
             build(&["kuma-cp", "kuma-dp", "e2e"])?;
             run::step("starts of Envoy", measure("bench-metrics").env("ENVOY_BIN", envoy))
         }
-        What::Trim => {
+        Benchmark::Trim => {
             let envoy = envoy::install(Install::Allowed)?;
             build(&["kuma-cp", "kuma-dp", "e2e"])?;
             run::step("trimmed and untrimmed", measure("bench-trim").env("ENVOY_BIN", envoy))
         }
-        What::Permissions => {
+        Benchmark::Permissions => {
             run::step("permissions", run::cargo().args(["bench", "--locked", "--package", "policy"]))?;
             permissions::write_page(&run::root())
         }
-        What::Dns => {
+        Benchmark::Dns => {
             run::step(
                 "names",
                 run::cargo().args(["bench", "--locked", "--package", "kuma-dp", "--bench", "dns"]),

@@ -9,13 +9,13 @@
 //!
 //! With `--zones` there are several control planes, and services in each zone (`zones.rs`).
 
-mod again;
 mod interrupt;
 mod mesh;
 mod network;
 mod ports;
 mod processes;
 mod report;
+mod restart_file;
 mod stage;
 mod zones;
 
@@ -43,7 +43,7 @@ const APPLICATION: &str = "61234";
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<DemoCommand>,
     /// Return when everything runs, and leave it running.
     #[arg(long)]
     detach: bool,
@@ -65,7 +65,7 @@ pub struct Options {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum DemoCommand {
     /// End the demo that is running.
     Down,
     /// Kill everything in a zone of a demo with --zones, as when its machines lose power.
@@ -77,9 +77,9 @@ enum What {
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let home = options.home.clone().unwrap_or_else(|| run::root().join(".cache/demo"));
     match &options.what {
-        Some(What::Down) => down(&home),
-        Some(What::Kill { zone }) => zones::kill(&home, zone),
-        Some(What::Revive { zone }) => zones::revive(&home, zone),
+        Some(DemoCommand::Down) => down(&home),
+        Some(DemoCommand::Kill { zone }) => zones::kill(&home, zone),
+        Some(DemoCommand::Revive { zone }) => zones::revive(&home, zone),
         None => up(&home, options),
     }
 }

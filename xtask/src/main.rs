@@ -48,7 +48,7 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Measure, and write the results to docs/reference.
     Bench {
-        what: bench::What,
+        what: bench::Benchmark,
         /// For the program that measures: `bench scale --cell 100x100 --workload W1,W2`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,

@@ -54,7 +54,7 @@ pub fn serve(identity: &Identity, work_dir: &Path, shutdown: &Shutdown) -> Resul
             work_dir.display()
         )));
     }
-    let pipe = open(&path).with_context(|| format!("cannot make the pipe {}", path.display()))?;
+    let pipe = open(&path).with_context(|| format!("cannot create the pipe {}", path.display()))?;
     let ending = shutdown.clone();
     shutdown.spawn(async move {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Asking the control plane how Envoy is to be started.
+//! Requests Envoy's bootstrap configuration from the control plane.
 
 mod confine;
 
@@ -38,7 +38,7 @@ const HOST_IP: &str = "HOST_IP";
 
 /// The control plane's answer.
 #[derive(Debug)]
-pub struct Told {
+pub struct BootstrapAnswer {
     /// The bootstrap configuration, YAML.
     pub bootstrap: String,
     pub sidecar: Sidecar,
@@ -117,8 +117,8 @@ pub fn request(
         request["dnsPort"] = port.into();
     }
     if let Some(redirected) = &announced.redirected {
-        request["dataplaneConfig"] =
-            serde_json::to_value(redirected).context("the redirection cannot be told")?;
+        request["dataplaneConfig"] = serde_json::to_value(redirected)
+            .context("cannot encode the redirection for the control plane")?;
     }
     if let Some(resource) = &identity.resource {
         request["dataplaneResource"] = resource.as_str().into();
@@ -171,7 +171,11 @@ fn memory_limit(configured: u64) -> u64 {
 }
 
 /// Asks until there is an answer; what cannot get better by asking again is a failure.
-pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Result<Value>) -> Result<Told> {
+pub async fn fetch(
+    client: &Client,
+    settings: &Settings,
+    body: impl Fn() -> Result<Value>,
+) -> Result<BootstrapAnswer> {
     let control_plane = &settings.control_plane;
     let deadline = Instant::now() + control_plane.retry_max_duration;
     let mut backoff = Backoff::new(control_plane.retry_backoff, control_plane.retry_backoff);
@@ -179,7 +183,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
     loop {
         let answer = client.post_json("/bootstrap", body()?.to_string(), PATIENCE).await;
         let reason = match judge(client, &settings.proxy, answer) {
-            Verdict::Told(told) => return Ok(told),
+            Verdict::Answered(answer) => return Ok(answer),
             Verdict::Never(failure) => return Err(failure),
             Verdict::Later(reason) => reason,
         };
@@ -190,7 +194,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
         }
         // Once is enough for a reason; an agent may wait for minutes.
         if reason != said {
-            tracing::warn!(control_plane = %client.url(), reason, "no configuration yet; still trying");
+            tracing::warn!(control_plane = %client.url(), reason, "no configuration yet; retrying");
             said = reason;
         } else {
             tracing::debug!(reason = said, "still no configuration");
@@ -200,7 +204,7 @@ pub async fn fetch(client: &Client, settings: &Settings, body: impl Fn() -> Resu
 }
 
 enum Verdict {
-    Told(Told),
+    Answered(BootstrapAnswer),
     Later(String),
     Never(Failure),
 }
@@ -212,19 +216,19 @@ fn judge(client: &Client, proxy: &ProxySettings, answer: std::result::Result<Ans
         Err(NoAnswer::Away(error)) => {
             return Verdict::Later(format!("the control plane at {url} cannot be reached: {error:#}"));
         }
-        Err(NoAnswer::NotTls(_)) => return another_server(url, "what answers there does not speak TLS"),
+        Err(NoAnswer::NotTls(_)) => return another_server(url, "the server there does not speak TLS"),
         Err(NoAnswer::Untrusted(error)) => {
             return Verdict::Never(Failure::failed(format!(
                 "the certificate of the control plane at {url} is not trusted: {error}\n\
-                 hint: --ca-cert-file must be the CA certificate of this very control plane, and \
-                 --cp-address a host that its certificate is made for"
+                 hint: --ca-cert-file must be the CA certificate of this control plane, and --cp-address a \
+                 host name that is in its certificate"
             )));
         }
     };
     let text = answer.text();
     match answer.status {
         StatusCode::OK => match decode(&answer) {
-            Ok(told) => Verdict::Told(told),
+            Ok(answer) => Verdict::Answered(answer),
             Err(error) => another_server(url, &format!("{error:#}")),
         },
         // A control plane says with an empty answer that there is no such proxy.
@@ -304,7 +308,7 @@ fn hint(status: StatusCode, kind: ProxyType, text: &str) -> String {
 }
 
 /// Reads the answer; what it has for the agent may be absent.
-fn decode(answer: &Answer) -> anyhow::Result<Told> {
+fn decode(answer: &Answer) -> anyhow::Result<BootstrapAnswer> {
     let body: Value = serde_json::from_slice(&answer.body).context("the answer is not JSON")?;
     let encoded = body["bootstrap"].as_str().ok_or_else(|| anyhow!("the answer has no `bootstrap`"))?;
     let bytes = BASE64_STANDARD.decode(encoded).context("`bootstrap` is not base64")?;
@@ -313,5 +317,5 @@ fn decode(answer: &Answer) -> anyhow::Result<Told> {
     let address = sidecar["networking"]["address"].as_str().filter(|address| !address.is_empty());
     let address = address.unwrap_or("127.0.0.1").to_owned();
     let applications = applications(&sidecar["metrics"]["aggregate"], &address);
-    Ok(Told { bootstrap, sidecar: Sidecar { address, applications } })
+    Ok(BootstrapAnswer { bootstrap, sidecar: Sidecar { address, applications } })
 }

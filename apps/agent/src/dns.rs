@@ -5,8 +5,8 @@
 //! addresses of this machine, are answered when they come from one of those networks. It has a thread of its own: a page of metrics that is being written does not delay the application's queries.
 
 mod answering;
+mod dns_metrics;
 mod forward;
-mod measured;
 mod message;
 mod resolvers;
 mod table;
@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use transparent_proxy::Range;
 
 use self::{
-    answering::Answering, forward::Forwarder, measured::Measured, resolvers::Resolvers, table::Names,
+    answering::Answering, dns_metrics::DnsMetrics, forward::Forwarder, resolvers::Resolvers, table::Names,
 };
 use crate::failure::{Failure, Result};
 
@@ -53,7 +53,7 @@ pub struct Plan {
 pub struct Server {
     port: u16,
     names: Arc<Names>,
-    measured: Measured,
+    dns_metrics: DnsMetrics,
 }
 
 /// One address, for queries of either kind.
@@ -70,12 +70,12 @@ impl Server {
     pub fn start(plan: &Plan, metrics: &Metrics, shutdown: &Shutdown) -> Result<Server> {
         let sockets = listen(plan)?;
         let own = sockets.iter().filter_map(|sockets| sockets.udp.local_addr().ok()).collect();
-        let (names, measured) = (Arc::new(Names::default()), Measured::register(metrics));
+        let (names, dns_metrics) = (Arc::new(Names::default()), DnsMetrics::register(metrics));
         let resolvers = Resolvers::new(plan.resolv_conf.clone(), own);
         let answering = Arc::new(Answering::new(
             names.clone(),
-            Forwarder::new(resolvers, measured.clone()),
-            measured.clone(),
+            Forwarder::new(resolvers, dns_metrics.clone()),
+            dns_metrics.clone(),
             plan.log_queries,
         ));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -85,7 +85,7 @@ impl Server {
             runtime.block_on(async {
                 for one in sockets {
                     if let Err(error) = answering.serve(one.udp, one.tcp, one.from) {
-                        tracing::error!(%error, "the DNS server does not answer at one of its addresses");
+                        tracing::error!(%error, "the DNS server cannot serve one of its addresses");
                     }
                 }
                 ends.begun().await;
@@ -95,8 +95,8 @@ impl Server {
             .name("dns".to_owned())
             .spawn(run)
             .context("cannot start the DNS server")?;
-        tracing::info!(port = plan.port, "names of the mesh are answered on loopback");
-        Ok(Server { port: plan.port, names, measured })
+        tracing::info!(port = plan.port, "serving names of the mesh on loopback");
+        Ok(Server { port: plan.port, names, dns_metrics })
     }
 
     pub fn port(&self) -> u16 {
@@ -112,7 +112,7 @@ impl Server {
             // Fifty thousand names take their time, which Envoy's supervision must not wait for.
             match tokio::task::spawn_blocking(move || names.take(&document)).await {
                 Ok(Ok(taken)) => {
-                    self.measured.entries.set(i64::try_from(taken.names).unwrap_or(i64::MAX));
+                    self.dns_metrics.entries.set(i64::try_from(taken.names).unwrap_or(i64::MAX));
                     tracing::debug!(?taken, "the names of the mesh changed");
                     if taken.skipped > 0 {
                         let skipped = taken.skipped;
@@ -124,7 +124,7 @@ impl Server {
                 }
                 Ok(Err(error)) => {
                     let error = format!("{error:#}");
-                    tracing::warn!(error, "the names of the mesh cannot be read; the last ones stay");
+                    tracing::warn!(error, "cannot read the names of the mesh; keeping the last ones");
                 }
                 // The runtime ends.
                 Err(_) => return,
@@ -152,7 +152,7 @@ fn listen(plan: &Plan) -> Result<Vec<Sockets>> {
         Ok(more) => sockets.push(more),
         Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(in_vain(plan, &error)),
         // Without IPv6 no application asks there.
-        Err(error) => tracing::debug!(%error, "DNS is answered at 127.0.0.1 only"),
+        Err(error) => tracing::debug!(%error, "serving DNS on 127.0.0.1 only"),
     }
     Ok(sockets)
 }

@@ -68,7 +68,7 @@ impl Envoy {
             )));
         }
         if version.number > NEWEST_TRIED {
-            tracing::warn!(version = %version.number, "this Envoy is newer than any this agent was tried with");
+            tracing::warn!(version = %version.number, "this Envoy is newer than any version this agent was tested with");
         }
         Ok(Envoy { path, version })
     }

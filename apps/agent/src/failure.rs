@@ -6,8 +6,8 @@ use std::fmt;
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  stopped as asked, after draining
-  1  failed: the control plane refused or was away for too long, or Envoy cannot run
-  2  invalid usage or input; the control plane was not asked";
+  1  failed: the control plane refused or could not be reached for too long, or Envoy cannot run
+  2  invalid usage or input; nothing was sent to the control plane";
 
 /// A failure, by whose fault it is.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Logs in a file, which is put aside when it is full and removed when it is old.
+//! Logs in a file, which is rotated when it is full and removed when it is old.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! `kuma-dp`, the agent: asks the control plane how Envoy is to be started, starts it, looks after it.
+//! `kuma-dp`, the agent: gets Envoy's bootstrap configuration from the control plane, starts and supervises Envoy.
 //!
 //! [`cli`] is the way in, [`settings`] the one table of everything that can be set. [`run`] is the
 //! flow: the proxy's definition is checked here first ([`proxy`]), the control plane gives a bootstrap
@@ -13,10 +13,10 @@ mod cli;
 mod configuration;
 mod control_plane;
 mod dns;
+mod drain_notice;
 mod envoy;
 mod exec;
 mod failure;
-mod farewell;
 mod grpc;
 mod http_client;
 mod log_file;

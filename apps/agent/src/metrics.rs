@@ -1,6 +1,6 @@
 //! One page of metrics for everything beside an application: Envoy's, the application's, the agent's own.
 //!
-//! [`merge`] is a pure function of texts: names that Envoy took apart are made whole ([`names`]) and get
+//! [`merge`] is a pure function of texts: names that Envoy split are restored ([`names`]) and get
 //! the labels that only Kuma has ([`labels`]), older names are added beside unified ones during a migration
 //! ([`legacy`]), and every family is written once ([`exposition`]). [`gather`] asks for the texts; a source that does not answer is left out and said so.
 

@@ -100,7 +100,7 @@ impl Pushing {
             tracing::info!(
                 backend = collector.name,
                 interval = ?collector.interval,
-                "metrics are sent to a collector of OpenTelemetry"
+                "sending metrics to an OpenTelemetry collector"
             );
             let (pushing, view) = (self.clone(), view.clone());
             pushers.spawn(async move { pushing.push_to(&collector, &view).await });
@@ -129,7 +129,7 @@ impl Pushing {
                     // A collector may be away for hours; once is enough.
                     if !said {
                         let backend = &collector.name;
-                        tracing::warn!(backend, error = format!("{error:#}"), "metrics cannot be sent");
+                        tracing::warn!(backend, error = format!("{error:#}"), "cannot send metrics");
                     }
                     said = true;
                 }

@@ -71,7 +71,7 @@ pub fn serve(
     shutdown.spawn(async move {
         let served = axum::serve(listener, router).with_graceful_shutdown(async move { ends.begun().await });
         if let Err(error) = served.await {
-            tracing::warn!(%error, "metrics are no longer offered to Envoy");
+            tracing::warn!(%error, "no longer serving metrics to Envoy");
         }
     });
     Ok(())
@@ -83,10 +83,7 @@ async fn answer(State(socket): State<Arc<Socket>>, uri: Uri, headers: HeaderMap)
     // Any other path belongs to the metrics of a Mesh.
     let view = if uri.path().starts_with(MESH_METRIC) {
         let told = socket.configuration.get(MESH_METRIC).await.unwrap_or_else(|error| {
-            tracing::debug!(
-                error = format!("{error:#}"),
-                "Envoy has no configuration of metrics for the agent"
-            );
+            tracing::debug!(error = format!("{error:#}"), "Envoy has no metrics configuration for the agent");
             Value::Null
         });
         View::of_mesh_metric(&told, &socket.sidecar.address)

@@ -106,7 +106,7 @@ impl Observer {
         let interval =
             settings.observed.interval().filter(|_| settings.proxy.proxy_type == ProxyType::Dataplane);
         let Some(interval) = interval else { return Ok(Observer { observing: None }) };
-        let help = "How often the control plane did not take a report of calls";
+        let help = "How often the control plane did not accept a report of calls";
         let observing = Observing {
             admin: admin.clone(),
             client: client.clone(),
@@ -181,7 +181,7 @@ impl Observing {
                 if self.failing == 2 {
                     tracing::warn!(
                         error = format!("{error:#}"),
-                        "observed calls cannot be reported to the control plane; retrying"
+                        "cannot report observed calls to the control plane; retrying"
                     );
                 }
             }

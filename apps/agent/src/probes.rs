@@ -1,5 +1,5 @@
-//! Probes of applications whose ports the mesh protects: kubelet asks the agent, the agent asks the
-//! application on this machine and says what it heard.
+//! Probes of applications whose ports the mesh protects: kubelet asks the agent, the agent probes the
+//! application on this machine and passes on the result.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -61,7 +61,7 @@ pub async fn serve(port: u16, shutdown: &Shutdown) -> Result<()> {
             ))
         })?,
     };
-    tracing::info!(address = %listener.addr(), "probes of the application are answered");
+    tracing::info!(address = %listener.addr(), "serving probes of the application");
     let router = Router::new().fallback(answer);
     listener.serve(router, None, Limits::default(), shutdown);
     Ok(())

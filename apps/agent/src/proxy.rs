@@ -14,7 +14,7 @@ use crate::{
     settings::{self, ProxyType},
 };
 
-/// A proxy as the control plane will be told about it.
+/// A proxy as the agent describes it to the control plane.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Identity {
     /// Empty for proxies of a zone, which belong to no mesh.

@@ -57,7 +57,7 @@ impl Health {
         logs::register(&metrics, "kuma_dp_log_lines_lost");
         let restarts = metrics.register(
             "kuma_dp_envoy_restarts",
-            "How often Envoy ended on its own and was started again",
+            "How often Envoy exited unexpectedly and was restarted",
             Counter::default(),
         );
         metrics.register(
@@ -119,7 +119,7 @@ impl Health {
                  KUMA_READINESS_ADDRESS must be an address of this machine"
             ))
         })?;
-        tracing::info!(address = %listener.addr(), "readiness is answered at /ready");
+        tracing::info!(address = %listener.addr(), "serving readiness at /ready");
         let router = Router::new()
             .route("/ready", get(ready))
             .route("/metrics", get(measured))
@@ -140,7 +140,7 @@ impl Health {
                 "{error}; --metrics-address must be an address of this machine, and free"
             ))
         })?;
-        tracing::info!(address = %listener.addr(), "metrics are answered at /metrics");
+        tracing::info!(address = %listener.addr(), "serving metrics at /metrics");
         let router = Router::new().route("/metrics", get(measured)).with_state(self.clone());
         listener.serve(router, None, limits(), shutdown);
         Ok(())
@@ -181,7 +181,7 @@ async fn reason_not_to_be_ready(admin: Option<&Admin>) -> Option<String> {
     match admin.closed_inbounds().await {
         Ok(closed) if closed.is_empty() => None,
         Ok(closed) => Some(format!("Envoy has rejected the listener of {}", closed.join(", "))),
-        Err(error) => Some(format!("Envoy does not say which listeners it has: {error:#}")),
+        Err(error) => Some(format!("cannot read the listeners from Envoy: {error:#}")),
     }
 }
 

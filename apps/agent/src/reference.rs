@@ -33,11 +33,12 @@ pub fn page() -> String {
 }
 
 const RUN: &str = "
-A flag wins over its variable. An empty variable counts as absent. However an agent ends,
-no Envoy stays behind: the kernel ends Envoy when the agent is gone.
+A flag takes precedence over its variable. An empty variable counts as absent. Envoy never outlives its \
+agent: the kernel ends Envoy when the agent is gone.
 
-On SIGTERM or SIGINT the agent answers `/ready` with 503, drains Envoy's listeners, waits until no
-connection is left or the drain time is over, and stops Envoy; a second signal skips the waiting. SIGUSR2, with
+On SIGTERM or SIGINT the agent answers `/ready` with 503, drains Envoy's listeners, waits until all \
+connections have ended or the drain time is over, and stops Envoy; a second signal skips the waiting. \
+SIGUSR2, with
 which Kubernetes announces the end of a pod, drains in the same way and stops nothing. An Envoy
 that ends on its own is started again with growing delays, reported in the log and counted in
 `kuma_dp_envoy_restarts_total`; after five starts in a row without getting ready the agent gives up.
@@ -46,17 +47,18 @@ The work directory is for this user alone: one that belongs to another user, tha
 is a symbolic link is refused. So is a bootstrap configuration that names a file outside of it, whether Envoy
 would write, remove or read it, unless this command named that file; an agent of root would otherwise let
 a server at `--cp-address` remove any file. What the control plane sends Envoy afterwards is not
-checked: run agents as a user that may do little.
+checked: run agents as a user with few rights.
 
-`/ready` and `/metrics` are at 127.0.0.1, or at `--readiness-address`, which may be an address of IPv6. Without that
-setting, a machine that has no 127.0.0.1 answers at ::1. The control plane of kuma-rs hears of the address and lets
-Envoy's own `/ready` lead there; Kuma's expects it at the address of Envoy's admin interface.
+`/ready` and `/metrics` are at 127.0.0.1, or at `--readiness-address`, which may be an IPv6 address. Without that
+setting, a machine that has no 127.0.0.1 answers at ::1. The agent sends the address to the control plane \
+of kuma-rs, which configures Envoy's own `/ready` to forward there; Kuma's control plane expects it at the \
+address of Envoy's admin interface.
 
 `/metrics` is one page, in Prometheus' text form: what Envoy counts, under the names Envoy gives it; what each
 `--metrics-application` counts, with the label `kuma_application`; and what the agent itself counts. A source
-that did not answer is left out, and `kuma_dp_metrics_source_up` says so. Envoy takes names apart at their first dot
-(`envoy_cluster_com_upstream_cx_total{envoy_cluster_name=\"self_backend-kumahq\"}`); the agent knows which
-names there are and puts them together again
+that did not answer is left out, and `kuma_dp_metrics_source_up` says so. Envoy splits names at their first dot
+(`envoy_cluster_com_upstream_cx_total{envoy_cluster_name=\"self_backend-kumahq\"}`); the agent knows the \
+names and restores them
 (`envoy_cluster_upstream_cx_total{envoy_cluster_name=\"self_backend-kumahq.com\"}`).
 
 The same page is at the socket `kuma-mh-<name>-<mesh>.sock` in the work directory, where control planes let
@@ -65,17 +67,18 @@ MeshMetric says, read from Envoy at each request. All applications are asked at 
 longer than 5 s or answers with more than 8 MiB is left out and counted in
 `kuma_dp_metrics_source_failures_total`. Metrics for a collector of OpenTelemetry are sent through a socket of
 Envoy, in the interval that the MeshMetric says; `kuma_dp_metrics_pushes_total` and
-`kuma_dp_metrics_push_failures_total` count how that goes.
+`kuma_dp_metrics_push_failures_total` count successes and failures.
 
-Every `--observed-calls-interval`, more or less, and when the proxy ends, the agent tells the control plane how often
-the proxy called which service, and how many connections came to its inbounds without TLS of the mesh: what Envoy
+Every `--observed-calls-interval`, more or less, and when the proxy ends, the agent reports to the control \
+plane how often the proxy called which service, and how many connections came to its inbounds without TLS \
+of the mesh: what Envoy
 counts anyway, as far as it was not reported yet. While the control plane cannot be reached, counts are kept and
 reported later; `kuma_dp_observed_calls_report_failures_total` counts failed reports. `GET /meshes/{mesh}/_observed` shows all of it.
 
 A transparent proxy's agent answers DNS queries on loopback, at `--dns-proxy-port`: names of the mesh itself, and
 all others through the resolvers of `--dns-resolv-conf`. Where the transparent proxy has virtual networks
 (`redirect.vnet.networks`), queries from their addresses are answered at every address of the machine.
-`kuma_dp_dns_queries_total` and its siblings count how that goes.
+`kuma_dp_dns_queries_total` and its siblings count queries and failures.
 
 `--metrics-legacy-names` is for the time of a migration to unified names. It adds to every series of a proxy
 with unified names a copy with the name it would have had before, so that older dashboards keep working;

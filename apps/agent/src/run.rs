@@ -19,6 +19,7 @@ use crate::{
     configuration::{Configuration, MESH_METRIC, Poller},
     control_plane::Client,
     dns,
+    drain_notice::DrainNotice,
     envoy::{
         Envoy,
         admin::Admin,
@@ -26,7 +27,6 @@ use crate::{
         process::{Recipe, level},
     },
     failure::{Failure, Result},
-    farewell::Farewell,
     log_file::LogFile,
     metrics::Sources,
     metrics_push, metrics_socket,
@@ -48,7 +48,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     let identity = proxy::identify(&settings.proxy)?;
     let client = Arc::new(Client::new(&settings.control_plane)?);
     if settings.control_plane.skip_verify {
-        tracing::warn!("the certificate of the control plane is not checked (--skip-verify)");
+        tracing::warn!("the certificate of the control plane is not verified (--skip-verify)");
     }
     // For Envoy, which inherits it.
     if let Err(error) = runtime::files::allow_all() {
@@ -69,27 +69,28 @@ pub async fn run(settings: Settings) -> Result<()> {
     let announced = announced(redirected, names.as_ref(), readiness);
     let request =
         || bootstrap::request(&settings, &identity, &envoy, work_dir.path(), &client.ca_pem, &announced);
-    let told = tokio::select! {
-        told = bootstrap::fetch(&client, &settings, request) => told?,
+    let answer = tokio::select! {
+        answer = bootstrap::fetch(&client, &settings, request) => answer?,
         name = signals.next() => {
             tracing::info!(signal = name, "stopped by a signal before a configuration arrived");
             return Ok(());
         }
     };
     let refused = "the control plane's configuration cannot be used";
-    let document = bootstrap::read(&told.bootstrap).context(refused)?;
+    let document = bootstrap::read(&answer.bootstrap).context(refused)?;
     let admin = Admin::of_bootstrap(&document).context(refused)?;
     bootstrap::allowed_files(&settings, work_dir.path())?.check(&document).context(refused)?;
     // Written anew from what was checked, so that Envoy cannot understand the text in another way.
     let config = work_dir.write("bootstrap.json", &document.to_string())?;
     health.ask_envoy_at(admin.clone());
     access_log::serve(&identity, work_dir.path(), &shutdown)?;
-    follow_configuration(&health, &identity, told.sidecar, names, work_dir.path(), &shutdown)?;
+    follow_configuration(&health, &identity, answer.sidecar, names, work_dir.path(), &shutdown)?;
     let observer = Observer::start(&settings, &identity, &client, &admin, &health, &shutdown)?;
     let recipe = Recipe::new(&settings, envoy, &config);
     let token = settings.proxy.token()?.unwrap_or_default();
-    let farewell = Farewell::new(client, &identity.mesh, &identity.name, &token);
-    let ended = Supervisor { recipe, admin, health, signals, announcement, farewell, observer }.run().await;
+    let drain_notice = DrainNotice::new(client, &identity.mesh, &identity.name, &token);
+    let ended =
+        Supervisor { recipe, admin, health, signals, announcement, drain_notice, observer }.run().await;
     shutdown.finish(FAREWELL).await;
     ended
 }
@@ -209,6 +210,6 @@ fn warn_about(settings: &Settings) {
     let variables = unknown_variables(&Settings::augment_args(Command::new("run")), names);
     if !variables.is_empty() {
         let variables = variables.join(" ");
-        tracing::warn!(variables, "these variables name no setting and are ignored");
+        tracing::warn!(variables, "these variables match no setting; they are ignored");
     }
 }

@@ -1,4 +1,4 @@
-//! Everything `kuma-dp run` can be told: each setting is one field here, with its flag, its
+//! All settings of `kuma-dp run`: each is one field here, with its flag, its
 //! environment variable, its default and a sentence. Help and reference page come from these fields.
 
 mod dns;
@@ -79,13 +79,13 @@ pub struct ControlPlane {
     #[arg(long = "cp-address", value_name = "URL", env = "KUMA_CONTROL_PLANE_URL", value_parser = control_plane,
           default_value = "https://localhost:5678")]
     pub url: http::Uri,
-    /// File with the CA certificate that vouches for the control plane, PEM
+    /// File with the CA certificate that verifies the control plane, PEM
     #[arg(long, value_name = "FILE", env = "KUMA_CONTROL_PLANE_CA_CERT_FILE")]
     ca_cert_file: Option<PathBuf>,
     /// The CA certificate itself, PEM; the file is preferred when both are given
     #[arg(long, value_name = "PEM", env = "KUMA_CONTROL_PLANE_CA_CERT")]
     ca_cert: Option<String>,
-    /// Talk to the control plane without checking who it is; for trying things out only
+    /// Do not verify the control plane's certificate; for experiments only
     #[arg(long, value_name = "BOOL", env = "KUMA_CONTROL_PLANE_TLS_SKIP_VERIFY", value_parser = boolean,
           default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub skip_verify: bool,
@@ -108,7 +108,7 @@ pub struct ProxySettings {
     /// Mesh of the proxy; read from the definition when one is given [otherwise: default]
     #[arg(long, value_name = "MESH", env = "KUMA_DATAPLANE_MESH")]
     mesh: Option<String>,
-    /// What the proxy is for: beside a workload, or for what enters or leaves a zone
+    /// Role of the proxy: sidecar of a workload, or ingress or egress of a zone
     #[arg(long, value_name = "TYPE", env = "KUMA_DATAPLANE_PROXY_TYPE", default_value = "dataplane")]
     pub proxy_type: ProxyType,
     /// File with the definition of the proxy, YAML or JSON; `-` is standard input
@@ -126,7 +126,7 @@ pub struct ProxySettings {
     /// The token itself; a file is safer, because arguments can be seen by others
     #[arg(long, value_name = "TOKEN", env = "KUMA_DATAPLANE_RUNTIME_TOKEN", hide_env_values = true)]
     dataplane_token: Option<String>,
-    /// How long open connections get to end when the proxy stops
+    /// How long open connections may take to end when the proxy stops
     #[arg(long, value_name = "DURATION", env = "KUMA_DATAPLANE_DRAIN_TIME", value_parser = duration,
           default_value = "30s")]
     pub drain_time: Duration,
@@ -137,7 +137,7 @@ pub struct ProxySettings {
     /// reach anyone can read the metrics
     #[arg(long, value_name = "IP", env = "KUMA_READINESS_ADDRESS")]
     pub readiness_address: Option<IpAddr>,
-    /// Port that asks the application on kubelet's behalf: `/tcp/PORT`, `/grpc/PORT` and `/PORT/PATH`; 0
+    /// Port that probes the application on kubelet's behalf: `/tcp/PORT`, `/grpc/PORT` and `/PORT/PATH`; 0
     /// opens none
     #[arg(long, value_name = "PORT", env = "KUMA_APPLICATION_PROBE_PROXY_PORT", default_value_t = 0)]
     pub application_probe_proxy_port: u16,
@@ -152,7 +152,7 @@ pub struct Envoy {
     /// Directory for the configuration and the sockets; otherwise a temporary one
     #[arg(long, value_name = "DIR", env = "KUMA_DATAPLANE_RUNTIME_WORK_DIR")]
     work_dir: Option<PathBuf>,
-    /// Older name of the setting above, which wins
+    /// Older name of the setting above, which takes precedence
     #[arg(long, value_name = "DIR", env = "KUMA_DATAPLANE_RUNTIME_CONFIG_DIR")]
     config_dir: Option<PathBuf>,
     /// Number of Envoy's worker threads; 0 is one per processor Envoy may use
@@ -172,20 +172,20 @@ pub struct Envoy {
         default_value_t = 0
     )]
     pub max_memory_bytes: u64,
-    /// Certificate of the pages of metrics of a MeshMetric with the TLS mode ProvidedTLS, PEM
+    /// Certificate for the metrics of a MeshMetric with the TLS mode ProvidedTLS, PEM
     #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_METRICS_CERT_PATH")]
     pub metrics_cert_path: Option<PathBuf>,
     /// Key of that certificate, PEM
     #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_METRICS_KEY_PATH")]
     pub metrics_key_path: Option<PathBuf>,
-    /// File with the authorities that vouch for services outside of the mesh which name none, PEM; otherwise those of
-    /// the machine
+    /// File with the CA certificates for services outside of the mesh that do not name their own, PEM;
+    /// otherwise those of the machine
     #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_RUNTIME_DYNAMIC_SYSTEM_CA_PATH")]
     system_ca_path: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What the control plane is asked for")]
+#[command(next_help_heading = "Requested features")]
 pub struct Features {
     /// Bind outbounds to loopback addresses instead of redirecting traffic; accepted, has no effect yet
     #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_BIND_OUTBOUNDS", value_parser = boolean,
@@ -237,13 +237,13 @@ pub struct Logs {
     /// File that gets the logs, Envoy's included, instead of standard error
     #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_LOG_OUTPUT_PATH")]
     pub log_output_path: Option<PathBuf>,
-    /// Megabytes of that file before it is put aside under a name with the time
+    /// Megabytes before that file is rotated to a name with the time
     #[arg(long, value_name = "MEGABYTES", default_value_t = 100)]
     pub log_max_size: u64,
-    /// Days until files that were put aside are removed; 0 is never
+    /// Days until rotated files are removed; 0 is never
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub log_max_age: u32,
-    /// How many files that were put aside are kept; 0 is all of them
+    /// How many rotated files are kept; 0 is all of them
     #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
     pub log_max_retained_files: usize,
 }

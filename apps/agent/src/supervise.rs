@@ -10,12 +10,12 @@ use tokio::{
 };
 
 use crate::{
+    drain_notice::DrainNotice,
     envoy::{
         admin::Admin,
         process::{Process, Recipe, Refusals},
     },
     failure::{Failure, Result},
-    farewell::Farewell,
     observed::Observer,
     readiness::Health,
 };
@@ -92,7 +92,7 @@ pub struct Supervisor {
     pub health: Health,
     pub signals: Signals,
     pub announcement: Announcement,
-    pub farewell: Farewell,
+    pub drain_notice: DrainNotice,
     pub observer: Observer,
 }
 
@@ -130,13 +130,13 @@ impl Supervisor {
                     }
                     if false_starts == FALSE_STARTS {
                         return Err(Failure::failed(format!(
-                            "Envoy ended {FALSE_STARTS} times without ever being ready, last with {status}; \
+                            "Envoy exited {FALSE_STARTS} times without ever being ready, last with {status}; \
                              its log above says why"
                         )));
                     }
                     let delay = backoff.next_delay();
                     let restarts = self.health.restarted();
-                    tracing::error!(%status, restarts, ?delay, "Envoy ended on its own and is started again");
+                    tracing::error!(%status, restarts, ?delay, "Envoy exited unexpectedly; restarting it");
                     tokio::select! {
                         () = sleep(delay) => {}
                         _ = self.signals.next() => return Ok(()),
@@ -160,7 +160,7 @@ impl Supervisor {
                     return Ok(Outcome::Asked);
                 }
                 Some(()) = self.announcement.0.recv() => {
-                    tracing::info!(signal = "SIGUSR2", "draining; a signal to end is expected");
+                    tracing::info!(signal = "SIGUSR2", "draining; waiting for a signal to stop");
                     self.health.terminate();
                     self.begin_drain().await;
                 }
@@ -171,7 +171,7 @@ impl Supervisor {
                     }
                     if *was_ready && refused == 1 {
                         tracing::error!(reason, "the control plane no longer accepts this proxy's token; \
-                            Envoy keeps the configuration it has and gets no other");
+                        Envoy keeps its configuration and gets no updates");
                     }
                 }
                 status = process.child_ended() => {
@@ -189,10 +189,10 @@ impl Supervisor {
 
     /// Other proxies stop calling first, then the listeners drain; returns whether Envoy accepted that.
     async fn begin_drain(&self) -> bool {
-        self.farewell.say().await;
+        self.drain_notice.say().await;
         let drained = self.admin.drain().await;
         if let Err(error) = &drained {
-            tracing::warn!(error = format!("{error:#}"), "Envoy cannot be drained");
+            tracing::warn!(error = format!("{error:#}"), "cannot drain Envoy");
         }
         drained.is_ok()
     }
@@ -205,10 +205,10 @@ impl Supervisor {
         }
         tracing::info!(?drain_time, "draining: waiting for open connections to end");
         tokio::select! {
-            () = idle(&self.admin) => tracing::info!("no connection is left"),
-            () = sleep(drain_time) => tracing::info!("the time to drain is over"),
+            () = idle(&self.admin) => tracing::info!("all connections have ended"),
+            () = sleep(drain_time) => tracing::info!("drain timeout reached"),
             name = self.signals.another() => tracing::warn!(signal = name, "stopping without draining"),
-            _ = process.child_ended() => tracing::warn!("Envoy ended while draining"),
+            _ = process.child_ended() => tracing::warn!("Envoy exited while draining"),
         }
     }
 }
@@ -233,8 +233,8 @@ async fn idle(admin: &Admin) {
 fn refused(reason: &str) -> Failure {
     Failure::failed(format!(
         "the control plane does not accept this proxy's token: {reason}\n\
-         hint: the token must be made by this control plane for this mesh and this name, and not be expired \
-         or revoked; `kumactl generate dataplane-token --name NAME --mesh MESH` makes one, \
+         hint: the token must be issued by this control plane for this mesh and this name, and must not be \
+         expired or revoked; `kumactl generate dataplane-token --name NAME --mesh MESH` makes one, \
          --dataplane-token-file passes it"
     ))
 }

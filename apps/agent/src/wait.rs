@@ -21,16 +21,16 @@ use crate::{
 /// Wait until a proxy is ready
 #[derive(Debug, Args)]
 pub struct Wait {
-    /// What to ask; any answer from 200 to 299 is a yes
+    /// URL to request; any status from 200 to 299 means ready
     #[arg(long, value_name = "URL", value_parser = url, default_value = "http://localhost:9902/ready")]
     url: http::Uri,
     /// How long to wait at most
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "180s")]
     timeout: Duration,
-    /// How long to wait between two questions
+    /// How long to wait between two requests
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
     check_frequency: Duration,
-    /// How long one question may take
+    /// How long one request may take
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "500ms")]
     request_timeout: Duration,
 }

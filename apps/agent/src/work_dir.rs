@@ -33,7 +33,7 @@ impl WorkDir {
                 .prefix("kuma-dp-")
                 .permissions(PermissionsExt::from_mode(PRIVATE_DIR))
                 .tempdir()
-                .context("cannot make a temporary directory; pass --work-dir")?;
+                .context("cannot create a temporary directory; pass --work-dir")?;
             return Ok(WorkDir::Temporary(made));
         };
         let failed = || format!("cannot use the work directory {}", named.display());

@@ -20,8 +20,8 @@ Exit codes:
 
 /// Show whether A may call B, and which rule says so
 ///
-/// A and B are names of Dataplanes or MeshServices, or values of kuma.io/service; the first of these that
-/// there is counts. Every proxy of A is checked against every inbound of B.
+/// A and B are names of Dataplanes or MeshServices, or values of kuma.io/service; the first match wins, in
+/// this order. Every proxy of A is checked against every inbound of B.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]
 pub struct Access {
@@ -53,7 +53,7 @@ impl Access {
         if let Some(port) = &self.port {
             path.push_str(&format!("&port={}", query_value(port)));
         }
-        let attempted = format!("could not tell whether {} may call {}", self.from, self.to);
+        let attempted = format!("could not determine whether {} may call {}", self.from, self.to);
         let answer = client.get(&path)?.json(&attempted)?;
         let outcome = match answer["verdict"].as_str() {
             Some("Allowed") => Outcome::Done,

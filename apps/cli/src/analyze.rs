@@ -30,7 +30,7 @@ const PAGE: usize = 1000;
 
 /// Show what may be wrong with a mesh, the worst first
 ///
-/// Asks the control plane; with -f, looks at the input alone, without a control plane. Every finding has a code, which
+/// Asks the control plane; with -f, analyzes only the input, without a control plane. Every finding has a code, which
 /// docs/reference/findings.md explains.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]
@@ -84,7 +84,7 @@ impl Analyze {
 }
 
 fn of_mesh(client: &Client, mesh: &str) -> Result<Vec<Value>> {
-    let attempted = format!("could not tell what is wrong with mesh {mesh}");
+    let attempted = format!("could not analyze mesh {mesh}");
     let mut found: Vec<Value> = Vec::new();
     loop {
         let path = format!("/meshes/{}/_problems?size={PAGE}&offset={}", segment(mesh), found.len());
@@ -131,7 +131,7 @@ fn assumed_meshes(resources: &[Resource]) -> Vec<Resource> {
     }
     let new = |name: &str| {
         terminal::warn(&format!(
-            "mesh {name} is not in the input: it is taken for a new one, with MeshServices and without mutual TLS"
+            "mesh {name} is not in the input: assuming a new one, with MeshServices and without mutual TLS"
         ));
         let spec = json!({ "meshServices": { "mode": "Exclusive" } });
         let spec = Spec::from_json(Kind::Mesh, spec, &mut Vec::new()).ok()?;

@@ -48,8 +48,9 @@ Examples:
 /// says what was created, updated or left unchanged, and how many proxies a policy selects.
 ///
 /// With --set every resource gets the label `kumactl.kuma.io/set`, and --prune deletes what has that label and is not
-/// in the input any more. Only what was applied with the same --set is ever pruned; a selector would find what others
-/// made, too. What control planes generate or synchronise and what belongs to the system is never pruned.
+/// in the input any more. Only resources that were applied with the same --set are pruned; a selector could
+/// match resources of others. Resources that control planes generate or synchronise, and system resources,
+/// are never pruned.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Apply {

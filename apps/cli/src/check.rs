@@ -28,7 +28,8 @@ Exit codes:
 
 /// Check the control plane, its certificates, its proxies and their policies
 ///
-/// Asks whether the control plane can be reached and as whom, compares versions and clocks, and looks for certificates
+/// Checks whether the control plane can be reached and as which user, compares versions and clocks, and
+/// looks for certificates
 /// that expire soon, proxies that are offline or reject their configuration, and what `kumactl analyze` finds.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -137,7 +137,7 @@ pub enum ConfigCommand {
 
 /// The tree of commands with the examples of each.
 pub fn command() -> clap::Command {
-    examples::added(Cli::command())
+    examples::add_to(Cli::command())
 }
 
 /// Reads the arguments of the process.

@@ -352,7 +352,7 @@ fn tls_of(server: &ApiServer, needed: bool) -> Result<TlsConfig> {
         }
         _ => {
             return Err(Failure::invalid(
-                "a client certificate and a client key need each other; give both or none",
+                "a client certificate needs its key, and a key its certificate; give both or none",
             ));
         }
     }
@@ -397,8 +397,8 @@ fn hint(error: &ureq::Error) -> &'static str {
             "the certificate is not trusted; add the control plane again with --ca-cert-file (or --skip-verify)"
         }
         _ => {
-            "is kuma-cp running there? `kumactl config control-planes list` shows the known ones, \
-             `kumactl config control-planes switch` chooses another"
+            "is kuma-cp running there? `kumactl config control-planes list` lists the configured ones, \
+            `kumactl config control-planes switch` switches to another"
         }
     }
 }

@@ -54,13 +54,13 @@ pub enum ControlPlanes {
     Add(Box<Add>),
     /// Show the known control planes
     List(Output),
-    /// Forget a control plane
+    /// Remove a control plane
     Remove {
         /// Name of the control plane
         #[arg(long)]
         name: String,
     },
-    /// Talk to another control plane from now on
+    /// Switch to another control plane
     Switch {
         /// Name of the control plane
         #[arg(long)]
@@ -68,7 +68,7 @@ pub enum ControlPlanes {
     },
 }
 
-/// Add a control plane and talk to it from now on
+/// Add a control plane and switch to it
 #[derive(Debug, Args)]
 pub struct Add {
     /// Name of the control plane
@@ -83,10 +83,10 @@ pub struct Add {
     /// Certificate of the authority that signed the server's certificate
     #[arg(long, value_name = "FILE")]
     ca_cert_file: Option<String>,
-    /// Certificate to show to the server
+    /// Client certificate
     #[arg(long, value_name = "FILE", requires = "client_key_file")]
     client_cert_file: Option<String>,
-    /// Key of the certificate to show to the server
+    /// Key of the client certificate
     #[arg(long, value_name = "FILE", requires = "client_cert_file")]
     client_key_file: Option<String>,
     /// Accept any certificate of the server
@@ -101,7 +101,7 @@ pub struct Add {
     /// Data to authenticate with, such as token=…
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair, requires = "auth_type")]
     auth_conf: Vec<(String, String)>,
-    /// Add it without asking the control plane whether it is one and accepts the token
+    /// Add it without checking that it is a control plane and accepts the token
     #[arg(long)]
     skip_check: bool,
 }
@@ -155,7 +155,7 @@ impl Add {
         // Building the client finds unreadable certificates even when nothing is asked.
         let client = settings.client_of(&server, &self.name)?;
         if !self.skip_check {
-            let index = client.get("/")?.json("asking the control plane who it is")?;
+            let index = client.get("/")?.json("asking the control plane for its version")?;
             if index["version"].as_str().is_none() {
                 return Err(Failure::failed(format!(
                     "{} answers, but not as a control plane does; pass --skip-check to add it anyway",
@@ -183,20 +183,20 @@ impl Add {
         // A control plane does not look at the token of an administrator on its own machine.
         if let Some(expired) = token.and_then(expiry).filter(|end| *end <= Timestamp::now()) {
             return Err(Failure::invalid(format!(
-                "the token expired at {expired}; make another with `kumactl generate user-token`, or pass --skip-check to \
+                "the token expired at {expired}; generate another with `kumactl generate user-token`, or pass --skip-check to \
                  add the control plane anyway"
             )));
         }
         let answer = client.get("/who-am-i")?;
         if answer.status == 401 || answer.status == 403 {
             return Err(Failure::failed(format!(
-                "the control plane does not accept your credentials: {}\nhint: make another token with `kumactl generate \
-                 user-token`, or pass --skip-check to add the control plane anyway",
+                "the control plane does not accept your credentials: {}\nhint: generate another token with \
+                `kumactl generate user-token`, or pass --skip-check to add the control plane anyway",
                 answer.refusal()
             )));
         }
         // Control planes before Kuma 2.0 do not answer this.
-        let Ok(user) = answer.json("asking the control plane who you are") else { return Ok(()) };
+        let Ok(user) = answer.json("asking the control plane which user you are") else { return Ok(()) };
         let name = user["name"].as_str().unwrap_or_default();
         match (token, name) {
             (Some(_), ANONYMOUS) => {
@@ -228,7 +228,7 @@ impl Add {
     }
 }
 
-/// When a token ends, by what it says itself. The control plane is who believes it.
+/// When a token expires, by its own claims. The control plane verifies them.
 fn expiry(token: &str) -> Option<Timestamp> {
     let claims = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
     let claims: Value = serde_json::from_slice(&claims).ok()?;

@@ -38,7 +38,7 @@ pub struct Delete {
     names: Vec<String>,
     #[command(flatten)]
     input: Input,
-    /// Mesh of the resources; those of files say theirs
+    /// Mesh of the resources; resources in files name their own mesh
     #[arg(short, long, default_value = DEFAULT_MESH, conflicts_with = "files")]
     mesh: String,
     /// Succeed for resources that do not exist

@@ -1,4 +1,4 @@
-//! `diff`: what applying the input would change, and for whom.
+//! `diff`: what applying the input would change, and for which proxies.
 
 use clap::Args;
 
@@ -19,18 +19,18 @@ const MEANING: &str = "\
 Exit codes:
   0  nothing would change
   1  something would
-  2  that could not be found out: the input is not valid, or the control plane refuses it or does not answer";
+  2  the difference could not be determined: the input is not valid, or the control plane refuses it or does not answer";
 
 /// Show what applying resources would change, without changing it
 ///
-/// The control plane works out which proxies would get another configuration and what would be different in it, who
-/// could call whom, and which policies would have no effect. Reads what apply reads.
+/// The control plane computes which proxies would get another configuration and how it would differ, which
+/// calls would be allowed or denied, and which policies would have no effect. Reads what apply reads.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]
 pub struct Diff {
     #[command(flatten)]
     input: Input,
-    /// What would be deleted besides; repeatable
+    /// Also show the effect of deleting this resource; repeatable
     #[arg(long, value_name = "TYPE/NAME", value_parser = named)]
     delete: Vec<(String, String)>,
     /// Mesh of what would be deleted

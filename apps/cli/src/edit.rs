@@ -37,7 +37,7 @@ unchanged after an error, ends the command without a write.";
 
 /// Edit a resource in an editor
 ///
-/// What is saved is checked and applied. What is not valid is opened again with the reason at its top. If the
+/// The saved file is checked and applied. An invalid one is opened again with the reason at the top. If the
 /// resource changed meanwhile, nothing is written and the file is kept.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -109,8 +109,8 @@ impl Edit {
     ) -> Result<Applied> {
         if self.read(client, item, what)? != *original {
             return Err(Failure::failed(format!(
-                "{what} was changed by someone else meanwhile; nothing was written. Edit it again and take over what \
-                 you need from the file"
+                "{what} was changed by another user meanwhile; nothing was written. Edit it again and copy \
+                what you need from the file"
             )));
         }
         let answer = client.put(item, edited)?;

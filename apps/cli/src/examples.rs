@@ -156,7 +156,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
 ];
 
 /// Adds to the help of every command what it is used for.
-pub fn added(command: Command) -> Command {
+pub fn add_to(command: Command) -> Command {
     of(command, "")
 }
 

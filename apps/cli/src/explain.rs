@@ -24,12 +24,12 @@ const WIDTH: usize = 100;
 
 /// Show the fields of a type of resource: their types, defaults and meaning
 ///
-/// Reads the schemas this client was built with and does not ask the control plane. Lists are passed through:
+/// Reads the schemas this client was built with and does not ask the control plane. Paths skip lists:
 /// meshtimeout.spec.to.default is a field of the entries of `to`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Explain {
-    /// Type of the resource, and the way to a field of it
+    /// Type of the resource, and the path to one of its fields
     #[arg(value_name = "TYPE[.FIELD...]")]
     path: String,
     /// Show the fields below, at any depth, as a tree

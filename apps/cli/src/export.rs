@@ -23,10 +23,10 @@ const LAST: &str = "user-token-signing-key";
 const OF_THE_CLUSTER: [&str; 5] =
     ["resourceVersion", "ownerReferences", "uid", "generation", "managedFields"];
 
-/// Print the resources of the control plane, to be applied to another one
+/// Print the resources of the control plane, to apply them to another one
 ///
-/// Meshes come first and are changed on the way: the other control plane creates no policies of its own for
-/// them, and an authority that the control plane made itself is taken over with its certificate and key.
+/// Meshes come first and are adapted: the other control plane creates no default policies for them, and gets
+/// a generated authority with its certificate and key.
 #[derive(Debug, Args)]
 pub struct Export {
     /// Which resources

@@ -15,9 +15,9 @@ Exit codes:
   0  done
   1  failed: refused by the control plane, or the control plane could not be reached
   2  invalid usage or input; nothing was sent to the control plane
-  3  answered, and the answer is no: access is denied, or a proxy rejected something
-  4  answered, and the answer is partly: access is mixed, or a proxy is behind or offline
-Only diff is different: 1 says that something would change, and 2 that it failed.";
+  3  the answer is no: access is denied, or a proxy rejected something
+  4  the answer is partly: access is mixed, or a proxy is behind or offline
+diff differs: 1 means that something would change, and 2 that it failed.";
 
 /// The answer of a command that succeeded. Scripts read it from the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

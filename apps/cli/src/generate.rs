@@ -36,7 +36,7 @@ pub enum Generate {
     DataplaneToken(ForDataplane),
     ZoneToken(ForZone),
     UserToken(ForUser),
-    /// Make a key that tokens can be signed with
+    /// Generate a key that signs tokens
     SigningKey(PlainOutput),
     /// Show the public half of a signing key
     PublicKey {
@@ -52,7 +52,7 @@ pub enum Generate {
 /// With a key file the token is made here; without, the control plane makes it.
 #[derive(Debug, Args)]
 pub struct Issuing {
-    /// Make the token here with this key instead of asking the control plane
+    /// Sign the token locally with this key instead of asking the control plane
     #[arg(long, value_name = "FILE", requires = "kid")]
     signing_key_path: Option<PathBuf>,
     /// Serial number of the key
@@ -62,7 +62,7 @@ pub struct Issuing {
     output: PlainOutput,
 }
 
-/// Make a token a data plane proxy proves its identity with
+/// Generate a token that authenticates a data plane proxy
 #[derive(Debug, Args)]
 pub struct ForDataplane {
     /// Name the proxy must have
@@ -87,7 +87,7 @@ pub struct ForDataplane {
     issuing: Issuing,
 }
 
-/// Make a token a zone proves its identity with
+/// Generate a token that authenticates a zone
 #[derive(Debug, Args)]
 pub struct ForZone {
     /// Name of the zone
@@ -103,7 +103,7 @@ pub struct ForZone {
     issuing: Issuing,
 }
 
-/// Make a token a user of the API proves an identity with
+/// Generate a token that authenticates a user
 #[derive(Debug, Args)]
 pub struct ForUser {
     /// Name of the user
@@ -119,10 +119,10 @@ pub struct ForUser {
     issuing: Issuing,
 }
 
-/// Make a key and a certificate signed with it
+/// Generate a key and a self-signed certificate
 #[derive(Debug, Args)]
 pub struct TlsCertificate {
-    /// Which side of a connection shows the certificate
+    /// Which side of a connection presents the certificate
     #[arg(long = "type", value_name = "TYPE")]
     side: Side,
     /// Host name or address of the server, or name of the client; repeatable
@@ -221,7 +221,8 @@ impl Issuing {
             }
             _ => {
                 let client = Settings::load(global)?.client()?;
-                let answer = client.post(endpoint, request)?.accepted("the control plane made no token")?;
+                let answer =
+                    client.post(endpoint, request)?.accepted("the control plane returned no token")?;
                 warn(&answer.warnings);
                 answer.body.trim().to_owned()
             }

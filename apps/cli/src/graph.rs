@@ -59,7 +59,7 @@ impl Graph {
         let drawing = Drawing::read(&answer);
         if drawing.truncated {
             terminal::warn(
-                "there are more services or calls than are drawn: draw a part with --service, or see -o json",
+                "not all services and calls are drawn: draw a part with --service, or use -o json",
             );
         }
         Ok(terminal::data(&match self.format {

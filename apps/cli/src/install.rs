@@ -18,12 +18,12 @@ pub enum Install {
     TransparentProxy(Box<InstallTransparentProxy>),
 }
 
-/// Lead the traffic of this machine through its proxy, by iptables rules
+/// Redirect the traffic of this machine through its proxy with iptables rules
 ///
 /// Needs root, and a user that runs kuma-dp and nothing else: its traffic is not redirected. Rules of an
 /// earlier installation are replaced. Settings come from files (`--transparent-proxy-config`), from
-/// variables `KUMA_TRANSPARENT_PROXY_…` and from flags; later ones of these win. Mind your way into the
-/// machine: `--exclude-inbound-ports 22` keeps SSH out of the mesh.
+/// variables `KUMA_TRANSPARENT_PROXY_…` and from flags; later ones take precedence. Keep SSH access to the
+/// machine: `--exclude-inbound-ports 22` leaves it out of the mesh.
 #[derive(Debug, Args)]
 pub struct InstallTransparentProxy {
     #[command(flatten)]
@@ -55,16 +55,16 @@ struct Sources {
     /// Print what would be done, and do nothing; rules to install are shown without root too
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     dry_run: Option<bool>,
-    /// Report every step, and write rules with long names of options
+    /// Report every step, and write rules with long option names
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     verbose: Option<bool>,
     /// Programs to use: name:path[,name:path…], all three of a family (iptables, iptables-save, iptables-restore)
     #[arg(long, value_name = "LIST")]
     iptables_executables: Option<String>,
-    /// How many seconds iptables-legacy waits for its lock; 0 is as long as it takes
+    /// How many seconds iptables-legacy waits for its lock; 0 waits forever
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u32>,
-    /// How many microseconds it waits between two attempts at the lock
+    /// How many microseconds it waits between two attempts to get the lock
     #[arg(long, value_name = "MICROSECONDS")]
     wait_interval: Option<u32>,
     /// How many attempts follow one that failed

@@ -25,7 +25,7 @@ pub struct Parse {
     output: PlainOutput,
 }
 
-/// Put a resource identifier together
+/// Build a resource identifier
 #[derive(Debug, Args)]
 pub struct Build {
     /// Type of the resource: its name (MeshService) or short name (msvc)

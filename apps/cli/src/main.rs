@@ -1,7 +1,7 @@
 //! `kumactl`: the command line client of the control plane.
 //!
-//! Every command is one module with its arguments and what it does. Data goes to stdout, talk to
-//! stderr, and the exit code says what came out or whose fault a failure was; see [`failure`].
+//! Every command is one module with its arguments and what it does. Data goes to stdout, messages to stderr,
+//! and the exit code gives the result or the cause of a failure; see [`failure`].
 
 mod access;
 mod analyze;

@@ -35,13 +35,13 @@ pub enum Migrate {
 
 const MEANING: &str = "\
 Exit codes:
-  0  everything that needs a successor has one
-  4  something has no equivalent, or only a similar one; stderr says what and why";
+  0  everything was translated
+  4  something has no exact equivalent; stderr says what and why";
 
-/// Translate policies from before targetRef into those that replace them
+/// Translate policies from before targetRef into their successors
 ///
 /// Reads YAML or JSON in Universal or Kubernetes form and writes YAML in the same form to stdout. Warnings on stderr
-/// name what has no equivalent, and where the translation means something else. Other resources of the input are
+/// name what has no equivalent, and where the meaning of the translation differs. Other resources of the input are
 /// left out. TrafficLog and TrafficTrace need their Mesh, which holds their backends: it is taken from the input or,
 /// with --control-plane, from there. Otherwise no control plane is asked.
 #[derive(Debug, Args)]

@@ -32,7 +32,7 @@ pub fn explained(of: &Value) -> String {
         }
     }
     if of["truncated"] == true {
-        out.push_str("There are more servers than were asked.\n");
+        out.push_str("Not all servers were checked.\n");
     }
     out.push_str(&change(&of["change"]));
     out

@@ -31,16 +31,16 @@ pub enum Command {
     Usage(usage::Usage),
 }
 
-/// Make the server name of a destination's port
+/// Print the server name (SNI) of a destination's port
 ///
-/// From an identifier (sni.msvc.default.backend.http), from an identifier in the hashed form of older
-/// proxies, or from the tags of a service (backend{version=1}).
+/// Takes an identifier (sni.msvc.default.backend.http), an identifier with --hashed for the form of older
+/// proxies, or the tags of a service (backend{version=1}).
 #[derive(Debug, Args)]
 pub struct Encode {
     /// Identifier of the destination, with the port as its section
     #[arg(value_name = "KRI", required_unless_present = "tag", conflicts_with = "tag")]
     kri: Option<String>,
-    /// Make the hashed form
+    /// Print the hashed form
     #[arg(long, conflicts_with = "tag")]
     hashed: bool,
     /// Port of the hashed form, if the section of the identifier is a name
@@ -54,10 +54,10 @@ pub struct Encode {
     tag: Vec<(String, String)>,
 }
 
-/// Show where a server name leads to
+/// Show where a server name (SNI) leads to
 ///
-/// The control plane is asked which ports of services it leads to. A name that it does not know is taken apart,
-/// as far as its text says something.
+/// Asks the control plane which ports of services it leads to. A name that the control plane does not know
+/// is decoded as far as possible.
 #[derive(Debug, Args)]
 pub struct Decode {
     /// Server name of any generation
@@ -104,10 +104,10 @@ impl Decode {
             }
             Ok(None) if self.offline => {}
             Ok(None) => terminal::warn(&format!(
-                "nothing in mesh {mesh:?} accepts this server name; this is what its text says"
+                "nothing in mesh {mesh:?} accepts this server name; decoding its text"
             )),
             Err(failure) => terminal::warn(&format!(
-                "where this server name leads to is unknown, this is what its text says: {failure}"
+                "cannot look up where this server name leads to, decoding its text: {failure}"
             )),
         }
         let value = shown(&self.sni, read)?;
@@ -153,7 +153,7 @@ impl Encode {
             Some(port) => port,
             None => kri.section.parse::<u16>().map_err(|_| {
                 Failure::invalid(format!(
-                    "the hashed form needs a port number; section {:?} is none, pass --port",
+                    "the hashed form needs a port number; section {:?} is not one, pass --port",
                     kri.section
                 ))
             })?,

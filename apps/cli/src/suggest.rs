@@ -19,9 +19,10 @@ pub enum Suggest {
 
 /// Suggest MeshTrafficPermissions for the calls that were seen
 ///
-/// Proxies report what they call. For every call that no rule is about there is a permission, for exactly the proxies
-/// that are called and exactly the client; permissions that allow everyone count as if they were gone. A call that a
-/// rule denies stays denied and is named on stderr, with whatever else these suggestions may lack. The YAML can be piped
+/// Proxies report what they call. For every call that no rule mentions there is a permission, for exactly
+/// the called proxies and exactly the client; permissions that allow everyone are treated as deleted. A call
+/// that a rule denies stays denied and is listed on stderr, like everything else that these suggestions may
+/// lack. The YAML can be piped
 /// into `kumactl apply -f -`; who called is in its comments.
 #[derive(Debug, Args)]
 pub struct Permissions {

@@ -1,4 +1,4 @@
-//! The two streams: data on stdout, talk on stderr.
+//! The two streams: data on stdout, messages on stderr.
 
 use std::{
     borrow::Cow,

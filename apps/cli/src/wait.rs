@@ -225,7 +225,7 @@ fn unsynced(overview: &Value) -> Option<String> {
                 stale.collect::<Vec<_>>().join(", ")
             ))
         }
-        None => Some("it was sent nothing yet".to_owned()),
+        None => Some("nothing was sent to it yet".to_owned()),
     }
 }
 

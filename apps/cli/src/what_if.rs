@@ -1,4 +1,4 @@
-//! What applying something would do, as the control plane tells it: for `apply --dry-run=server` and `diff`.
+//! What applying something would do, computed by the control plane: for `apply --dry-run=server` and `diff`.
 
 use resources::{Kind, Scope};
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ impl Question<'_> {
             self.proxies.iter().map(|name| format!("diff={}", query_value(name))).collect();
         let query = if diffs.is_empty() { String::new() } else { format!("?{}", diffs.join("&")) };
         let path = format!("/meshes/{}/_what-if{query}", segment(&self.about()));
-        let attempted = "could not find out what this would do";
+        let attempted = "could not determine what this would do";
         let answer = client.post(&path, &body)?.json(attempted)?;
         if !answer["changes"].is_array() {
             return Err(Failure::failed(format!("{attempted}: the answer has no changes")));
@@ -72,7 +72,7 @@ pub fn differs(answer: &Value) -> bool {
     each(&answer["changes"]).any(|change| change["action"] != "unchanged")
 }
 
-/// What the control plane says besides, though it would accept everything.
+/// Warnings of the control plane, which would accept everything.
 pub fn warnings(answer: &Value) -> Vec<String> {
     let of = |change: &Value| -> Vec<String> {
         each(&change["warnings"]).map(|warning| format!("{}: {}", label(change), text(warning))).collect()
@@ -200,7 +200,7 @@ fn edges(edges: &Value) -> String {
     let mut out = listed("Who could call, and cannot now:", &edges["opened"]);
     out.push_str(&listed("Who can call now, and could not any more:", &edges["closed"]));
     if edges["truncated"] == true {
-        out.push_str("\nThere may be more than is listed of who could call whom.\n");
+        out.push_str("\nThe list of allowed and denied calls may be incomplete.\n");
     }
     out
 }

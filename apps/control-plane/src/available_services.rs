@@ -17,7 +17,7 @@ use runtime::Shutdown;
 use store::{Error, Store, Write};
 use topology::MeshSnapshot;
 
-use crate::push::{Mailbox, News, Push};
+use crate::push::{MeshChange, PendingChanges, Push};
 
 /// How long changes are collected before they are written: all proxies of other zones hear of each write.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -25,21 +25,21 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Begins to follow the meshes. Before the push loop starts, so that nothing is missed.
 pub fn start(store: &Arc<dyn Store>, push: &Arc<Push>, shutdown: &Shutdown) {
     let (store, push, ending) = (store.clone(), push.clone(), shutdown.clone());
-    let mailbox = push.open_mailbox();
+    let pending = push.subscribe();
     shutdown.spawn(async move {
         let mut behind = false;
         loop {
             tokio::select! {
-                () = mailbox.arrived(), if !behind => {}
+                () = pending.arrived(), if !behind => {}
                 () = std::future::ready(()), if behind => {}
                 () = ending.begun() => return,
             }
-            behind |= matters(&mailbox);
+            behind |= matters(&pending);
             if behind {
                 match write(&store, &push).await {
                     Ok(()) => behind = false,
                     Err(error) => {
-                        tracing::warn!(%error, "the services that this zone offers to others could not be written; trying again");
+                        tracing::warn!(%error, "cannot write the services that this zone offers to others; retrying");
                     }
                 }
             }
@@ -52,10 +52,10 @@ pub fn start(store: &Arc<dyn Store>, push: &Arc<Push>, shutdown: &Shutdown) {
 }
 
 /// Whether something changed that other zones may find here: proxies, meshes, or an ingress.
-fn matters(mailbox: &Mailbox) -> bool {
-    let mail = mailbox.take();
-    let matters = |news: &News| {
-        let affected = &news.affected;
+fn matters(pending: &PendingChanges) -> bool {
+    let changed = pending.take();
+    let matters = |change: &MeshChange| {
+        let affected = &change.affected;
         let ingress = affected.globals.iter().any(|key| key.kind == Kind::ZoneIngress);
         let versions = affected.policies.iter().flat_map(|change| change.versions());
         let permission = versions.into_iter().any(|policy| is_of_zone(&policy.resource));
@@ -63,9 +63,9 @@ fn matters(mailbox: &Mailbox) -> bool {
             || permission
             || affected.whole_mesh
             || !affected.proxies.is_empty()
-            || news.snapshot.is_none()
+            || change.snapshot.is_none()
     };
-    mail.anew || mail.meshes.values().any(matters)
+    changed.anew || changed.meshes.values().any(matters)
 }
 
 /// Whether a policy is a permission that stays in this zone.

@@ -1,4 +1,4 @@
-//! Starts the control plane, part by part, and ends it.
+//! Starts the control plane, part by part, and stops it.
 
 mod announcement;
 mod ports;
@@ -92,7 +92,7 @@ pub async fn run(loaded: Loaded) -> Result<()> {
     let failure = running.failure.clone();
     running.finish().await;
     match failure.get() {
-        Some(why) => bail!("nothing can be stored any more: {why}"),
+        Some(why) => bail!("the store can no longer write: {why}"),
         None => Ok(()),
     }
 }
@@ -214,11 +214,11 @@ fn proxy_certificate(
     metrics: &Metrics,
     now: Timestamp,
     shutdown: &Shutdown,
-) -> Result<(Arc<ServerConfig>, dp_server::Shown)> {
+) -> Result<(Arc<ServerConfig>, dp_server::ServerCertificate)> {
     let tls = certificates::tls(Server::Proxies, config, now)?;
-    let shown = certificates::shown(&tls, now)?;
+    let shown = certificates::read_presented(&tls, now)?;
     certificates::check_xds_host(&config.bootstrap_server.params.xds_host, &shown)?;
-    let shown = dp_server::Shown::new(shown);
+    let shown = dp_server::ServerCertificate::new(shown);
     let expiries = metrics.certificate_expiries();
     Ok((rotation::start(Server::Proxies, config, tls, Some(shown.clone()), expiries, shutdown)?, shown))
 }
@@ -236,9 +236,9 @@ impl Running {
     /// Ends every part; requests that are open now are still answered.
     pub async fn finish(self) {
         if self.shutdown.finish(DRAIN).await {
-            tracing::info!("control plane has ended");
+            tracing::info!("control plane stopped");
         } else {
-            tracing::warn!(waited_ms = DRAIN.as_millis(), "some requests were still open and were cut off");
+            tracing::warn!(waited_ms = DRAIN.as_millis(), "some requests were still open and were closed");
         }
         if let api::Audit::File(journal) = &self.audit {
             journal.flush(LAST_LINES);
@@ -289,7 +289,7 @@ fn end_with(store: Arc<dyn Store>, shutdown: &Shutdown) -> Arc<OnceLock<store::E
     shutdown.spawn(async move {
         tokio::select! {
             why = store.ended() => {
-                tracing::error!(%why, "shutting down: the store cannot write any more");
+                tracing::error!(%why, "shutting down: the store can no longer write");
                 let _ = found.set(why);
                 ending.begin();
             }
@@ -306,7 +306,7 @@ fn dp_context(
     listener: &Listener,
     instance_id: String,
     shutdown: &Shutdown,
-    certificate: dp_server::Shown,
+    certificate: dp_server::ServerCertificate,
 ) -> Result<dp_server::Context> {
     let store = registrar.store().clone();
     let health_discovery = &config.dp_server.hds;

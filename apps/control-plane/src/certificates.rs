@@ -84,7 +84,7 @@ pub fn tls(server: Server, config: &Config, now: Timestamp) -> Result<ServerTls>
 }
 
 /// The certificate proxies see, and what it says.
-pub fn shown(tls: &ServerTls, now: Timestamp) -> Result<dp_server::Certificate> {
+pub fn read_presented(tls: &ServerTls, now: Timestamp) -> Result<dp_server::Certificate> {
     let pair = Pair { certificate: tls.certificate_pem.clone(), key: tls.key_pem.clone() };
     Ok(dp_server::Certificate { facts: pair.check(now)?, pem: pair.certificate })
 }

@@ -97,7 +97,7 @@ section! {
 }
 
 section! {
-    /// What concerns the whole process.
+    /// Settings of the whole process.
     pub struct General {
         /// Directory for everything the control plane keeps: TLS certificate, SQLite database.
         /// Empty means `$HOME/.kuma`. It is created when it does not exist.
@@ -119,18 +119,18 @@ section! {
         /// ... and at most.
         resilient_component_max_backoff: GoDuration = GoDuration::from_secs(60), "resilientComponentMaxBackoff",
             "KUMA_GENERAL_RESILIENT_COMPONENT_MAX_BACKOFF";
-        /// How much is logged. The flag `--log-level` wins over it.
+        /// How much is logged. The flag `--log-level` takes precedence.
         log_level: Level = Level::Info, "logLevel", "KUMA_GENERAL_LOG_LEVEL";
-        /// How a log line looks. The flag `--log-format` wins over it.
+        /// How a log line looks. The flag `--log-format` takes precedence.
         log_format: Format = Format::Text, "logFormat", "KUMA_GENERAL_LOG_FORMAT";
     }
 }
 
 section! {
-    /// Where resources are kept.
+    /// The stores of resources.
     pub struct Store {
         /// `sqlite`: a file under the work directory, for one control plane. `postgres`: for several.
-        /// `memory`: forgotten when the process ends.
+        /// `memory`: lost when the process ends.
         kind: StoreType = StoreType::Sqlite, "type", "KUMA_STORE_TYPE";
         /// Allows deleting meshes that still have proxies and zones that are online.
         unsafe_delete: bool = false, "unsafeDelete", "KUMA_STORE_UNSAFE_DELETE";
@@ -186,7 +186,7 @@ section! {
 section! {
     /// The REST API.
     pub struct ApiServer {
-        /// Refuses every write of users. Proxies register all the same.
+        /// Refuses every write by users. Proxies can still register.
         read_only: bool = false, "readOnly", "KUMA_API_SERVER_READ_ONLY";
         /// Origins that browsers may call the API from; `.*` means all.
         cors_allowed_domains: Vec<String> = Vec::new(), "corsAllowedDomains", "KUMA_API_SERVER_CORS_ALLOWED_DOMAINS";
@@ -239,15 +239,15 @@ section! {
 }
 
 section! {
-    /// Who a user of the API is.
+    /// Authentication of users of the API.
     pub struct Authn {
         /// `tokens`: a user token as bearer token. `adminClientCerts`: a TLS client certificate from
         /// `apiServer.auth.clientCertsDir` makes an administrator.
         kind: AuthnType = AuthnType::Tokens, "type", "KUMA_API_SERVER_AUTHN_TYPE";
-        /// Whether requests from the machine itself are an administrator's: those that root or the user
+        /// Whether requests from the machine itself have administrator rights: those that root or the user
         /// of the control plane sends directly.
         localhost_is_admin: bool = true, "localhostIsAdmin", "KUMA_API_SERVER_AUTHN_LOCALHOST_IS_ADMIN";
-        /// Whether users who do not say who they are may only read.
+        /// Whether unauthenticated users may only read.
         require_for_writes: bool = false, "requireForWrites", "KUMA_API_SERVER_AUTHN_REQUIRE_FOR_WRITES";
         section tokens: Tokens, "tokens";
     }
@@ -287,12 +287,12 @@ section! {
         /// How long after a proxy has gone its Dataplane is deleted, if the proxy had brought it along.
         dataplane_deregistration_delay: GoDuration = GoDuration::from_secs(10), "dataplaneDeregistrationDelay",
             "KUMA_XDS_DATAPLANE_DEREGISTRATION_DELAY";
-        /// How long it may take until the insight of a proxy tells what the proxy accepted and rejected.
+        /// How long it may take until the insight of a proxy shows what the proxy accepted and rejected.
         dataplane_status_flush_interval: GoDuration = GoDuration::from_secs(1), "dataplaneStatusFlushInterval",
             "KUMA_XDS_SERVER_DATAPLANE_STATUS_FLUSH_INTERVAL";
         /// How long at most a change of permissions waits for servers before it reaches clients whose destinations are
-        /// trimmed. What opens comes as soon as connected servers have acknowledged it, what closes goes when this time
-        /// is over.
+        /// trimmed. A newly allowed destination is sent as soon as connected servers have acknowledged it; a
+        /// newly denied one is removed when this time is over.
         permissions_hold: GoDuration = GoDuration::from_secs(5), "permissionsHold", "KUMA_XDS_SERVER_PERMISSIONS_HOLD";
     }
 }
@@ -320,8 +320,8 @@ section! {
     pub struct Zone {
         /// Name of the zone.
         name: String = "default".to_owned(), "name", "KUMA_MULTIZONE_ZONE_NAME";
-        /// Address of the global control plane, such as `grpcs://global.example.com:5685`. Empty
-        /// means that this zone stands alone.
+        /// Address of the global control plane, such as `grpcs://global.example.com:5685`. Empty means a
+        /// standalone zone.
         global_address: String = String::new(), "globalAddress", "KUMA_MULTIZONE_ZONE_GLOBAL_ADDRESS";
         /// Accepts resources without the label `kuma.io/origin: zone` in a federated zone.
         disable_origin_label_validation: bool = false, "disableOriginLabelValidation", "KUMA_MULTIZONE_ZONE_DISABLE_ORIGIN_LABEL_VALIDATION";
@@ -357,7 +357,7 @@ section! {
 }
 
 section! {
-    /// Rules that are set here and nowhere else.
+    /// Rules in this configuration.
     pub struct StaticAccess {
         section admin_resources: AdminResources, "adminResources";
         section generate_dp_token: GenerateDpToken, "generateDpToken";
@@ -376,9 +376,9 @@ macro_rules! allowed {
         section! {
             #[doc = $doc]
             pub struct $name {
-                /// Users who may.
+                /// Users with this permission.
                 users: Vec<String> = $users, "users", $users_env;
-                /// Groups whose members may.
+                /// Groups whose members have this permission.
                 groups: Vec<String> = $groups, "groups", $groups_env;
             }
         }

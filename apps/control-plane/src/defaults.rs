@@ -102,7 +102,7 @@ pub async fn create(registrar: &Registrar, config: &Config, now: Timestamp) -> R
         missing
             .push(Draft::new(Key::global(Kind::Zone, &config.multizone.zone.name), Zone::default().into()));
     }
-    ensure_exist(registrar, missing).await.context("cannot create what the control plane needs")?;
+    ensure_exist(registrar, missing).await.context("cannot create the control plane's default resources")?;
     if config.mode != Mode::Global {
         forget_other_zones(registrar, &config.multizone.zone.name).await?;
     }
@@ -124,7 +124,7 @@ pub async fn create(registrar: &Registrar, config: &Config, now: Timestamp) -> R
     // Meshes that are stored are here for what they may lack: the control plane that made one may have ended too early.
     ensure_exist(registrar, meshes)
         .await
-        .context("cannot create the mesh \"default\", or what a mesh lacks")?;
+        .context("cannot create the mesh \"default\", or the default resources of a mesh")?;
     relabel(registrar, now).await.context("cannot label the default policies of meshes")
 }
 

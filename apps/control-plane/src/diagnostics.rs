@@ -76,7 +76,7 @@ pub fn register(metrics: &Metrics, config: &Config) {
         ("commit", version::COMMIT.to_owned()),
         ("based_on_kuma", BASED_ON_KUMA.to_owned()),
     ];
-    metrics.register_info("build", "Which version of kuma-rs this is", labels);
+    metrics.register_info("build", "Version of kuma-rs and the commit it was built from", labels);
     // Named as in Kuma.
     let labels = vec![
         ("product", "kuma-rs".to_owned()),
@@ -85,7 +85,7 @@ pub fn register(metrics: &Metrics, config: &Config) {
         ("zone", config.multizone.zone.name.clone()),
         ("store", text(&config.store.kind)),
     ];
-    metrics.register_info("cp", "What this control plane is", labels);
+    metrics.register_info("cp", "Version, mode, zone and store of this control plane", labels);
 }
 
 /// Asks the store whether writes are durable: one question at a time, whatever the number of askers.

@@ -54,7 +54,7 @@ pub struct Context {
     pub push: Arc<Push>,
     pub issuer: secrets::Secrets,
     pub insights: Arc<insights::Writer>,
-    pub certificate: Shown,
+    pub certificate: ServerCertificate,
     pub tokens_required: bool,
     /// Whether zone proxies need one.
     pub zone_tokens_required: bool,
@@ -77,11 +77,11 @@ pub struct Context {
 
 /// The certificate that proxies see at the moment. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Shown(Arc<ArcSwap<Certificate>>);
+pub struct ServerCertificate(Arc<ArcSwap<Certificate>>);
 
-impl Shown {
-    pub fn new(certificate: Certificate) -> Shown {
-        Shown(Arc::new(ArcSwap::from_pointee(certificate)))
+impl ServerCertificate {
+    pub fn new(certificate: Certificate) -> ServerCertificate {
+        ServerCertificate(Arc::new(ArcSwap::from_pointee(certificate)))
     }
 
     pub fn current(&self) -> Arc<Certificate> {

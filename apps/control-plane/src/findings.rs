@@ -1,7 +1,7 @@
 //! What may be wrong with the meshes: kept up to date, listed for the REST API, and counted.
 //!
 //! ```text
-//!   push loop ─▶ Mailbox ─▶ findings::MeshFindings    the mesh and its policies
+//!   push loop ─▶ PendingChanges ─▶ findings::MeshFindings   the mesh and its policies
 //!   store::Changes ───────▶ findings::ProxyFindings   what proxies reject, certificates that near their end
 //!   plans of connected proxies ─▶ Push::problems      what a proxy asks for and cannot have
 //!   generator of services ─▶ conflicts of ports and hostnames, used-up addresses
@@ -35,7 +35,7 @@ use snis::SniMatchers;
 
 use crate::{
     following::{Follow, Meshes},
-    push::{Mailbox, Push, lock},
+    push::{PendingChanges, Push, lock},
 };
 
 /// How long the answer to a write waits until its effect is seen.
@@ -47,7 +47,7 @@ const MOST_WARNINGS: usize = 20;
 pub struct Findings {
     store: Arc<dyn Store>,
     push: Arc<Push>,
-    mailbox: Arc<Mailbox>,
+    pending: Arc<PendingChanges>,
     meshes: Mutex<BTreeMap<Arc<str>, MeshFindings>>,
     proxies: Mutex<Meshes<Proxies>>,
     conflicts: Arc<ServiceConflicts>,
@@ -81,7 +81,7 @@ impl Findings {
     pub fn new(store: Arc<dyn Store>, push: Arc<Push>, files: Files, metrics: &Metrics) -> Arc<Findings> {
         let authorities = Authorities::reading(files, push.secrets_changed());
         let findings = Arc::new(Findings {
-            mailbox: push.open_mailbox(),
+            pending: push.subscribe(),
             store,
             push,
             meshes: Mutex::default(),
@@ -102,7 +102,7 @@ impl Findings {
             findings.follow(Dirty::Everything);
             loop {
                 tokio::select! {
-                    () = findings.mailbox.arrived() => findings.catch_up(),
+                    () = findings.pending.arrived() => findings.catch_up(),
                     dirty = changes.next() => match dirty {
                         Some(dirty) => findings.follow(dirty),
                         None => return,
@@ -169,14 +169,14 @@ impl Findings {
 
     fn catch_up(&self) {
         let mut meshes = lock(&self.meshes);
-        let mail = self.mailbox.take();
-        if mail.anew {
+        let changed = self.pending.take();
+        if changed.anew {
             meshes.clear();
         }
-        for (mesh, news) in mail.meshes {
-            match (news.snapshot, meshes.get_mut(&mesh)) {
+        for (mesh, change) in changed.meshes {
+            match (change.snapshot, meshes.get_mut(&mesh)) {
                 (None, _) => drop(meshes.remove(&mesh)),
-                (Some(snapshot), Some(known)) => known.update(snapshot, &news.affected),
+                (Some(snapshot), Some(known)) => known.update(snapshot, &change.affected),
                 (Some(snapshot), None) => drop(meshes.insert(mesh, MeshFindings::of(snapshot))),
             }
         }

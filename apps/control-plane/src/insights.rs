@@ -1,4 +1,4 @@
-//! What is observed, written down: how proxies fare, and counts over each mesh.
+//! Insights: the state of proxies, and counts over each mesh.
 //!
 //! ```text
 //!   streams ─▶ Connection ─▶ Writer ─▶ DataplaneInsight ─┐

@@ -1,4 +1,4 @@
-//! Looks into proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would
+//! Inspects proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would
 //! be sent now.
 //!
 //! ```text
@@ -37,7 +37,7 @@ use api::{
         hostnames::HostnameList,
         layout::Layout,
         logging::{LogChange, LogLevels},
-        observed::ObservedCalls,
+        observed::{ObservedCalls, WantedEdges},
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
         reachability::{MeshReachability, OfProxy},
@@ -290,6 +290,7 @@ impl Inspect for Proxies {
     }
 
     async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
+        self.check_here(proxy)?;
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let (traits, to) = (self.last_known(&snapshot, proxy), to.map(str::to_owned));
         self.computed(move || reachability::of_proxy(&snapshot, &mesh, &traits, to.as_deref())).await
@@ -301,6 +302,12 @@ impl Inspect for Proxies {
         offset: usize,
         size: usize,
     ) -> Result<MeshReachability, InspectError> {
+        if self.serves == Serves::Everything {
+            return Err(InspectError::Elsewhere(format!(
+                "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not \
+                 this global control plane: ask the control planes of the zones"
+            )));
+        }
         let (snapshot, mesh) = self.now(mesh).await?;
         let push = self.push.clone();
         self.computed(move || {
@@ -316,12 +323,16 @@ impl Inspect for Proxies {
         self.computed(move || graph::of(&mesh, service.as_deref()).map_err(InspectError::NotFound)).await
     }
 
-    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
-        let (_, mesh) = self.now(mesh).await?;
+    async fn observed(&self, mesh: &str, wanted: WantedEdges) -> Result<ObservedCalls, InspectError> {
+        let (snapshot, mesh) = self.now(mesh).await?;
         let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
         let observations = observations.ok_or_else(observed::elsewhere)?;
         let push = self.push.clone();
-        self.computed(move || Ok(observed::of(&mesh, &observations, &push))).await
+        self.computed(move || {
+            let traits = |dataplane: &Resource| last_known(&push, &snapshot, &dataplane.key);
+            Ok(observed::of(&mesh, &observations, push.reporting(&mesh.name), traits, wanted))
+        })
+        .await
     }
 
     async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
@@ -429,13 +440,12 @@ impl Proxies {
     /// Waits for everything that was written until now.
     async fn caught_up(&self) -> Result<(), InspectError> {
         tokio::time::timeout(PATIENCE, self.push.caught_up()).await.map_err(|_| {
-            InspectError::Unreachable(
-                "the control plane has not taken in the latest changes yet: try again in a moment".to_owned(),
-            )
+            let why = "the control plane has not processed the latest changes yet: try again in a moment";
+            InspectError::Unreachable(why.to_owned())
         })
     }
 
-    /// What only the proxy, or the control plane it is connected to, can tell cannot be told on a global one.
+    /// Refuses on a global control plane what only the proxy, or the control plane it is connected to, knows.
     fn check_here(&self, proxy: &Key) -> Result<(), InspectError> {
         if self.serves == Serves::Zone {
             return Ok(());
@@ -444,17 +454,17 @@ impl Proxies {
         let zone = snapshot.get(proxy).and_then(|dataplane| dataplane.label(labels::ZONE).map(str::to_owned));
         let whose = zone.map_or_else(|| "its zone".to_owned(), |zone| format!("zone {zone:?}"));
         Err(InspectError::Elsewhere(format!(
-            "what {proxy} would be sent now is known where it is connected, and that is not this global control plane: \
-             ask the control plane of {whose}"
+            "only the control plane that {proxy} is connected to knows what would be sent to it: ask the \
+            control plane of {whose}"
         )))
     }
 
-    /// What the proxy told about itself, if it is connected here.
+    /// What the proxy sent about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
         traits(&self.push, proxy)
     }
 
-    /// What the proxy told about itself now or when it was last connected; or what most proxies are like.
+    /// What the proxy sent about itself now or when it was last connected; or what most proxies are like.
     fn last_known(&self, snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
         last_known(&self.push, snapshot, proxy)
     }

@@ -1,4 +1,4 @@
-//! `kuma-cp`, the control plane: reads its configuration, starts every part, ends them in order.
+//! `kuma-cp`, the control plane: reads its configuration, starts every part, stops them in order.
 //!
 //! [`boot`] is the one function that knows all parts; [`config`] declares every setting once. The
 //! parts themselves live in the libraries below.

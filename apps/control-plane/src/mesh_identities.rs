@@ -1,9 +1,10 @@
-//! Brings MeshIdentities into effect: makes their authorities, lets proxies believe them, and says how that went.
+//! Brings MeshIdentities into effect: creates their authorities, makes proxies trust them, and writes the
+//! outcome into the status.
 //!
 //! An identity is reconciled when it, its mesh, its MeshTrust or a secret of its mesh changes. Everything is written
 //! by version, so that of two control planes on one store the second finds its version outdated and looks again.
-//! Proxies are given an identity once its status says that it is ready, so the authority is believed before the first
-//! certificate of it is shown.
+//! Proxies are given an identity once its status says that it is ready, so the authority is trusted before
+//! its first certificate is presented.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -83,7 +84,7 @@ impl Identities {
                 Err(error) if error.is_outdated() => {}
                 Err(error) => {
                     let (mesh, name) = (&*identity.key.mesh, &*identity.key.name);
-                    tracing::warn!(mesh, name, %error, "a MeshIdentity could not be put into effect; trying again");
+                    tracing::warn!(mesh, name, %error, "cannot put a MeshIdentity into effect; retrying");
                     settled = false;
                 }
             }
@@ -203,7 +204,7 @@ impl Identities {
         Ok(Ok(()))
     }
 
-    /// Sees to it that proxies believe the authority: adds it to the MeshTrust of the same name.
+    /// Makes proxies trust the authority: adds it to the MeshTrust of the same name.
     async fn trust(
         &self,
         snapshot: &Snapshot,

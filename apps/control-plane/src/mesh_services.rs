@@ -159,7 +159,7 @@ impl Services {
         let pause = match write_desired(self.store.as_ref(), &mut followed.generator, desired).await {
             Ok(()) => INTERVAL,
             Err(error) => {
-                tracing::warn!(mesh = &**mesh, %error, "generated MeshServices could not be written; trying again");
+                tracing::warn!(mesh = &**mesh, %error, "cannot write generated MeshServices; retrying");
                 PAUSE
             }
         };

@@ -1,4 +1,4 @@
-//! From a change to the proxies that must know: the one loop.
+//! The push loop: from a change to the proxies that it affects.
 //!
 //! ```text
 //!   store::Changes ─▶ topology::State ─▶ snapshots swapped ─▶ affected proxies woken
@@ -15,9 +15,9 @@
 
 mod classes;
 mod holds;
-mod mailbox;
 pub mod meter;
 pub mod metrics;
+mod pending_changes;
 mod problems;
 mod readers;
 mod watcher;
@@ -49,8 +49,8 @@ use problems::ProxyProblems;
 use readers::Readers;
 use zone_cells::ZoneCells;
 
-pub use mailbox::{Mailbox, News};
 pub use meter::{Confirmation, Delivery, Meter};
+pub use pending_changes::{MeshChange, PendingChanges};
 pub(crate) use watcher::planned;
 pub use watcher::{Connected, Current, Place, Watcher, Work};
 
@@ -86,7 +86,7 @@ pub struct Push {
     /// What is wrong with the plans of connected proxies.
     problems: ProxyProblems,
     /// Where to leave what changed for those who asked for it.
-    mailboxes: Mutex<Vec<Arc<Mailbox>>>,
+    subscribers: Mutex<Vec<Arc<PendingChanges>>>,
     /// Up to which revision changes of the store have marked the proxies they affect.
     seen: watch::Sender<Option<Cursor>>,
 }
@@ -156,7 +156,7 @@ impl Push {
             woken: AtomicU64::new(0),
             meter: Arc::default(),
             problems: ProxyProblems::default(),
-            mailboxes: Mutex::default(),
+            subscribers: Mutex::default(),
             seen: watch::Sender::default(),
         }
     }
@@ -251,8 +251,8 @@ impl Push {
         };
         let hold = concerned.hold(&self.holds, &self.meshes.load(), &meshes);
         self.meshes.store(Arc::new(meshes));
-        for mailbox in lock(&self.mailboxes).iter() {
-            mailbox.post(updates, anew);
+        for pending in lock(&self.subscribers).iter() {
+            pending.post(updates, anew);
         }
         self.woken.fetch_add(concerned.wake(hold.as_ref()), Ordering::Relaxed);
     }
@@ -266,11 +266,11 @@ impl Push {
         Hypothetical { before, after, updates, proxies }
     }
 
-    /// A new mailbox that gets everything that changes from now on.
-    pub fn open_mailbox(&self) -> Arc<Mailbox> {
-        let mailbox = Arc::<Mailbox>::default();
-        lock(&self.mailboxes).push(mailbox.clone());
-        mailbox
+    /// A new subscriber: it gets everything that changes from now on.
+    pub fn subscribe(&self) -> Arc<PendingChanges> {
+        let pending = Arc::<PendingChanges>::default();
+        lock(&self.subscribers).push(pending.clone());
+        pending
     }
 
     /// What is wrong with the plans of the connected proxies of a mesh, each about what it is wrong with.

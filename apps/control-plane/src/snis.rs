@@ -27,7 +27,7 @@ pub fn start(registrar: &Arc<Registrar>, shutdown: &Shutdown) {
             written = rewrite(&registrar) => {
                 if written > 0 {
                     let formats: Vec<&str> = registrar.sni_owner().formats.names().collect();
-                    tracing::info!(resources = written, ?formats, "SNIs were rewritten in the configured formats");
+                    tracing::info!(resources = written, ?formats, "rewrote SNIs in the configured formats");
                 }
             }
             () = ending.begun() => {}
@@ -120,6 +120,6 @@ impl Rewriting {
 }
 
 async fn pause(error: &Error) {
-    tracing::warn!(%error, "SNIs could not be rewritten; trying again");
+    tracing::warn!(%error, "cannot rewrite SNIs; retrying");
     tokio::time::sleep(PAUSE).await;
 }

@@ -42,7 +42,9 @@ pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
 /// Opens a store that is there already, to read from it: nothing is created.
 pub async fn open_existing(config: &Config) -> Result<Arc<dyn Store>> {
     match config.store.kind {
-        StoreType::Memory => bail!("a store in memory ends with its control plane: there is nothing to read"),
+        StoreType::Memory => {
+            bail!("a store in memory is lost when its control plane stops: there is nothing to read")
+        }
         StoreType::Sqlite if !config.sqlite_path().is_file() => bail!(
             "there is no database {} (by {}); name another one with KUMA_STORE_SQLITE_PATH or KUMA_GENERAL_WORK_DIR",
             config.sqlite_path().display(),

@@ -113,7 +113,7 @@ async fn settle(
         match written {
             Ok(()) => followed.settled(),
             Err(error) => {
-                tracing::warn!(mesh = &*mesh, %error, "statuses of MeshOpenTelemetryBackends and their policies could not be written; trying again");
+                tracing::warn!(mesh = &*mesh, %error, "cannot write statuses of MeshOpenTelemetryBackends and their policies; retrying");
                 failed.insert(mesh);
             }
         }

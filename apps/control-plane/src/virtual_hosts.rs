@@ -21,14 +21,14 @@ use tokio::time::Instant;
 use topology::{
     MeshSnapshot,
     cidr::Ipv4Range,
-    virtual_hosts::vips::{self, Allocation, Known, Pool, Shard},
+    virtual_hosts::vips::{self, Allocation, Pool, Shard, ShardContext},
 };
 
 use crate::{
     config::Config,
     findings::ServiceConflicts,
     mesh_services::write_all,
-    push::{Mailbox, Push},
+    push::{PendingChanges, Push},
     records, turns,
 };
 
@@ -42,7 +42,7 @@ type Count = Gauge<i64, AtomicI64>;
 /// The hostnames of every mesh.
 struct Hosts {
     store: Arc<dyn Store>,
-    mailbox: Arc<Mailbox>,
+    pending: Arc<PendingChanges>,
     pool: Pool,
     /// What the pool is made of, for messages.
     range: Ipv4Range,
@@ -99,20 +99,20 @@ pub fn start(
     };
     let mut hosts = Hosts {
         store: store.clone(),
-        mailbox: push.open_mailbox(),
+        pending: push.subscribe(),
         pool: config.dns_server.pool(&config.ipam)?,
         range: config.dns_server.cidr,
         findings,
         quarantine: config.ipam.quarantine.to_std().unwrap_or_default(),
         meshes: BTreeMap::new(),
-        with: count("virtual_outbound_hostnames", "Hostnames that VirtualOutbounds make"),
+        with: count("virtual_outbound_hostnames", "Hostnames that VirtualOutbounds create"),
         without: count(
             "virtual_outbound_hostnames_without_address",
             "Hostnames for which dnsServer.CIDR has no address left",
         ),
         left_out: count(
             "virtual_outbound_hostnames_left_out",
-            "Sets of tags that make hostnames beyond the limit of a mesh, which cannot be called",
+            "Sets of tags whose hostnames are beyond the limit of a mesh, and cannot be called",
         ),
     };
     let ending = shutdown.clone();
@@ -127,10 +127,10 @@ pub fn start(
 
 impl Hosts {
     async fn run(&mut self) {
-        let mailbox = self.mailbox.clone();
+        let pending = self.pending.clone();
         loop {
             tokio::select! {
-                () = mailbox.arrived() => self.catch_up(),
+                () = pending.arrived() => self.catch_up(),
                 mesh = turns::at(self.next()) => self.settle(&mesh).await,
             }
         }
@@ -144,17 +144,17 @@ impl Hosts {
 
     /// Takes notice of what changed.
     fn catch_up(&mut self) {
-        let mail = self.mailbox.take();
-        if mail.anew {
-            self.meshes.retain(|mesh, _| mail.meshes.contains_key(mesh));
+        let changed = self.pending.take();
+        if changed.anew {
+            self.meshes.retain(|mesh, _| changed.meshes.contains_key(mesh));
         }
-        for (mesh, news) in mail.meshes {
-            let Some(snapshot) = news.snapshot else {
+        for (mesh, change) in changed.meshes {
+            let Some(snapshot) = change.snapshot else {
                 self.meshes.remove(&mesh);
                 continue;
             };
-            match self.meshes.get_mut(&mesh).filter(|_| !mail.anew) {
-                Some(known) => known.follow(&mesh, &snapshot, news.affected.virtual_hosts.keys()),
+            match self.meshes.get_mut(&mesh).filter(|_| !changed.anew) {
+                Some(known) => known.follow(&mesh, &snapshot, change.affected.virtual_hosts.keys()),
                 None => drop(self.meshes.insert(mesh.clone(), Hostnames::read(&mesh, &snapshot))),
             }
         }
@@ -255,7 +255,7 @@ impl Hostnames {
         self.dirty.extend(over.collect::<Vec<_>>());
         let (held, imported) = (&self.held, &self.imported);
         let holder = |address: Ipv4Addr| held.get(&address).or(imported.holders.get(&address)).cloned();
-        let known = Known { pool, quarantine, imported: &imported.of, holder: &holder };
+        let known = ShardContext { pool, quarantine, imported: &imported.of, holder: &holder };
         let none = (Shard::new(), BTreeSet::new());
         let mut writes = Vec::new();
         for shard in std::mem::take(&mut self.dirty) {
@@ -321,7 +321,7 @@ impl Hostnames {
         match outcome {
             Ok(()) => INTERVAL,
             Err(error) => {
-                tracing::warn!(mesh, %error, "addresses of hostnames could not be written; trying again");
+                tracing::warn!(mesh, %error, "cannot write addresses of hostnames; retrying");
                 PAUSE
             }
         }

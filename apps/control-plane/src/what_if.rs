@@ -1,4 +1,4 @@
-//! What changes would do, told before they are made.
+//! What changes would do, computed before they are made.
 //!
 //! ```text
 //!   admitted changes ─▶ a copy of the topology ─▶ whom it concerns ─▶ both plans, encoded ─▶ the difference

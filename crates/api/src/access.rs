@@ -1,4 +1,4 @@
-//! Who is asking, and what they may do.
+//! Which user calls, and what the user may do.
 
 use std::fmt;
 
@@ -59,7 +59,7 @@ pub fn check_write(user: &User, authn: &Authn) -> Result<(), Error> {
     }
     let user = user.to_string();
     Err(Error::AccessDenied(format!(
-        "user {user:?} cannot write: this control plane asks for authentication (apiServer.authn.requireForWrites); \
+        "user {user:?} cannot write: this control plane requires authentication (apiServer.authn.requireForWrites); \
          send a user token"
     )))
 }

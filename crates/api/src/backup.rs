@@ -33,7 +33,7 @@ pub fn export(call: &Call) -> Result<Response, Error> {
     tokio::task::spawn_blocking(move || {
         let mut chunks = BufWriter::with_capacity(CHUNK, Chunks { to, handle });
         if let Err(error) = backup::export(store.as_ref(), &files, &mut chunks) {
-            tracing::warn!(%error, "a backup broke off");
+            tracing::warn!(%error, "a backup failed before its end");
             let (chunks, _) = chunks.into_parts();
             chunks.to.abort(io::Error::other("the backup broke off"));
         }

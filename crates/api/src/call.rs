@@ -1,4 +1,4 @@
-//! One request, taken apart.
+//! One request and its parts.
 
 use std::sync::Arc;
 

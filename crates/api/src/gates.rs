@@ -1,6 +1,6 @@
 //! What clients share: how many long lists are made and how many watches are open at a time, and the lists themselves.
 
-mod kept;
+mod response_cache;
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use std::{
 use runtime::logs::Throttle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use self::kept::Kept;
+use self::response_cache::ResponseCache;
 use crate::Error;
 
 /// Open watches, of all clients.
@@ -26,7 +26,7 @@ pub struct Gates {
     turns: Arc<Semaphore>,
     watches: Arc<Mutex<Watches>>,
     /// Long answers that were made before.
-    pub(crate) answers: Kept,
+    pub(crate) answers: ResponseCache,
     /// Keeps refused tokens from filling the log.
     pub(crate) refusals: Throttle,
 }
@@ -43,7 +43,7 @@ impl Default for Gates {
         Gates {
             turns: Arc::new(Semaphore::new(processors)),
             watches: Arc::default(),
-            answers: Kept::default(),
+            answers: ResponseCache::default(),
             refusals: Throttle::default(),
         }
     }

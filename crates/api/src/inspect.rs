@@ -1,14 +1,14 @@
-//! Looking into a proxy: what Envoy says about itself, and what the control plane tells it.
+//! Inspection of a proxy: what Envoy says about itself, and what the control plane sends to it.
 //!
 //! The API knows who may ask and what an answer looks like. How a proxy is reached is up to
 //! the implementation of [`Inspect`].
 
 pub mod graph;
 pub mod hostnames;
+pub mod kuma_views;
 pub mod layout;
 pub mod logging;
 pub mod observed;
-pub mod older;
 pub mod policies;
 pub mod problems;
 pub mod reach;
@@ -46,7 +46,7 @@ use graph::Graph;
 use hostnames::HostnameList;
 use layout::Layout;
 use logging::{LogChange, LogLevels};
-use observed::ObservedCalls;
+use observed::{ObservedCalls, WantedEdges};
 use policies::{PoliciesOf, PolicyList, RouteList};
 use reach::{Question, Reach};
 use reachability::{MeshReachability, OfProxy};
@@ -95,7 +95,7 @@ pub trait Inspect: fmt::Debug + Send + Sync {
     async fn reach(&self, question: &Question) -> Result<Reach, InspectError>;
 
     /// Who was seen calling what in a mesh.
-    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError>;
+    async fn observed(&self, mesh: &str, wanted: WantedEdges) -> Result<ObservedCalls, InspectError>;
 
     /// What the proxy reaches; with `to`, why it reaches that destination or not.
     async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError>;

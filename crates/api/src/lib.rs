@@ -2,7 +2,7 @@
 //!
 //! [`route::all`] lists every route once; the router and the OpenAPI document are made from it. Reads
 //! look at one snapshot of the store from beginning to end; writes go through the registrar, which
-//! knows the rules. [`layers`] asks who is calling before any route runs.
+//! knows the rules. [`layers`] authenticates the caller before any route runs.
 //!
 //! Invariant: whatever a client sends to a route, the answer is a document of the same shape as Kuma's,
 //! and an answer that reports success was carried out.

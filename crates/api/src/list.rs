@@ -4,7 +4,7 @@ use std::{num::IntErrorKind, ops::Deref, sync::Arc};
 
 use axum::response::Response;
 use http::header::HOST;
-use resources::{Kind, Resource, format::universal::Shown};
+use resources::{Kind, Resource, format::universal::UniversalView};
 use runtime::listen::Peer;
 use serde::Serialize;
 use serde_json::Value;
@@ -62,7 +62,7 @@ pub fn list(call: &Call, kind: Kind) -> Result<Response, Error> {
     if watch::is_wanted(call) {
         return watch::stream(call, kind, &snapshot);
     }
-    let listing = page(call, kind, &snapshot, |resource| Shown(mesh::shown(resource)))?;
+    let listing = page(call, kind, &snapshot, |resource| UniversalView(mesh::mask_keys(resource)))?;
     Ok(with_revision(json::ok(&listing), &snapshot))
 }
 

@@ -24,7 +24,7 @@ const PLACES: [&str; 2] = ["inline", "inlineString"];
 const PROCESS: &str = "Could not process a resource";
 
 /// The resource without keys that are written into it.
-pub fn shown(resource: &Arc<Resource>) -> Arc<Resource> {
+pub fn mask_keys(resource: &Arc<Resource>) -> Arc<Resource> {
     let Spec::Mesh(mesh) = &resource.spec else { return resource.clone() };
     if !backends(mesh).any(|backend| PLACES.iter().any(|place| key_of(backend, place).is_some())) {
         return resource.clone();

@@ -302,6 +302,9 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
         Operation::Access => vec![("from", "string"), ("to", "string"), ("port", "string")],
         Operation::ProxyReachability => vec![("to", "string")],
         Operation::MeshReachability => vec![("size", "integer"), ("offset", "integer")],
+        Operation::Observed => {
+            vec![("size", "integer"), ("offset", "integer"), ("wouldBeTrimmed", "boolean")]
+        }
         Operation::Graph => vec![("service", "string")],
         Operation::Problems => vec![
             ("size", "integer"),

@@ -41,7 +41,7 @@ pub fn get(call: &Call, kind: Kind) -> Result<Response, Error> {
 
 /// A resource in the form the client asks for.
 pub fn show(resource: &Arc<Resource>, form: Option<&str>, namespace: Option<&str>) -> Result<Value, Error> {
-    let resource = mesh::shown(resource);
+    let resource = mesh::mask_keys(resource);
     match form {
         None | Some("universal") => Ok(universal::render(&resource)),
         Some("k8s" | "kubernetes") => Ok(kubernetes::render(&resource, namespace)),

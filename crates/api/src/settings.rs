@@ -42,7 +42,7 @@ pub struct Authn {
     pub localhost_is_admin: bool,
     /// The users of this machine whose direct calls are an administrator's then.
     pub local_administrators: Vec<u32>,
-    /// Whether users who do not say who they are may only read.
+    /// Whether unauthenticated users may only read.
     pub require_for_writes: bool,
 }
 

@@ -96,7 +96,7 @@ pub struct Seen {
 
 /// What one of them said.
 #[derive(Debug, Default)]
-struct Said {
+struct UsageReport {
     uptime: Option<u64>,
     unknown: Option<u64>,
     /// Connections and those that are open, by what they are counted under.
@@ -120,7 +120,7 @@ pub fn ask(call: &Call) -> Result<impl Future<Output = Seen> + use<>, Error> {
                 question(&*inspect, &proxy).await
             });
             let said = said.await.unwrap_or_else(|_| {
-                Err(format!("{} was not asked: others took {PATIENCE_WITH_ALL:?}", proxy.key))
+                Err(format!("{} was not asked: the others took {PATIENCE_WITH_ALL:?}", proxy.key))
             });
             (proxy, said)
         });
@@ -137,11 +137,11 @@ pub fn ask(call: &Call) -> Result<impl Future<Output = Seen> + use<>, Error> {
     })
 }
 
-async fn question(inspect: &dyn Inspect, proxy: &Resource) -> Result<Said, String> {
+async fn question(inspect: &dyn Inspect, proxy: &Resource) -> Result<UsageReport, String> {
     let late = |_| format!("{} did not answer within {PATIENCE:?}", proxy.key);
     let answer = timeout(PATIENCE, inspect.admin(&proxy.key, AdminView::SniUsage)).await.map_err(late)?;
     let answer = answer.map_err(|error| error.to_string())?;
-    Ok(Said::read(&String::from_utf8_lossy(&answer.body), port(proxy)))
+    Ok(UsageReport::read(&String::from_utf8_lossy(&answer.body), port(proxy)))
 }
 
 /// Where a zone proxy takes connections.
@@ -153,10 +153,10 @@ fn port(proxy: &Resource) -> Option<u32> {
     }
 }
 
-impl Said {
+impl UsageReport {
     /// Reads statistics of Envoy, of which there may be more than what is counted by server name.
-    fn read(text: &str, port: Option<u32>) -> Said {
-        let mut said = Said::default();
+    fn read(text: &str, port: Option<u32>) -> UsageReport {
+        let mut said = UsageReport::default();
         // Its listener is named after the port, in either scheme of names.
         let unknown = port.map(|port| format!("_{port}.no_filter_chain_match"));
         for (name, value) in text.lines().filter_map(|line| line.split_once(": ")) {
@@ -182,11 +182,11 @@ impl Said {
 }
 
 impl Seen {
-    fn add(&mut self, proxy: &Resource, said: Result<Said, String>) {
+    fn add(&mut self, proxy: &Resource, said: Result<UsageReport, String>) {
         let kri = proxy.kri("").map(|kri| kri.to_string()).unwrap_or_default();
         let (said, error) = match said {
             Ok(said) => (said, None),
-            Err(error) => (Said::default(), Some(error)),
+            Err(error) => (UsageReport::default(), Some(error)),
         };
         for (under, (connections, active)) in said.counts {
             self.values.entry(under).or_default().push(SeenBy { kri: kri.clone(), connections, active });

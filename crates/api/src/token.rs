@@ -1,4 +1,4 @@
-//! Issuing tokens, and believing those of users.
+//! Issues tokens, and verifies those of users.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -71,7 +71,7 @@ pub fn authenticate(context: &Context, token: &str, peer: Option<SocketAddr>) ->
                 let peer = peer.map(tracing::field::display);
                 tracing::warn!(server = "api_server", peer, reason, unsaid, detail = %error, "a user token was refused");
             }
-            Err(Error::Unauthenticated(error.told()))
+            Err(Error::Unauthenticated(error.message_for_caller()))
         }
     }
 }
@@ -210,7 +210,7 @@ fn issue<C: Serialize + Advice>(
             mesh,
             name,
             warning,
-            "a token was issued that deserves a look"
+            "issued a token that is too broad or long-lived"
         );
         // Quoted as RFC 7234 asks for; names have neither quotes nor control characters after this.
         let quoted: String =

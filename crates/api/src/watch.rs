@@ -5,7 +5,7 @@
 //! a client resumes where it stopped: streams end after the request timeout. Changes between two lines
 //! may be combined, they are never left out; a revision that is too old to be resumed is refused.
 //!
-//! A watch holds the names of what it has told, and one line at a time: each is made when the one before
+//! A watch holds the names of what it has sent, and one line at a time: each is made when the one before
 //! is taken. A client that takes none for a while is cut off.
 
 use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
@@ -121,7 +121,7 @@ struct Watcher {
     kind: Kind,
     mesh: Option<String>,
     filter: Filter,
-    /// What the client has been told to exist, or saw in its list.
+    /// What was sent to the client, or what it saw in its list.
     known: BTreeSet<Key>,
     store: Arc<dyn Store>,
     changes: Changes,
@@ -140,7 +140,7 @@ impl Watcher {
         let end = loop {
             let revision = batch.snapshot.revision();
             if let Err(end) = self.tell(batch, &mut reader).await {
-                // What is left of the batch has the revision of what was told: an end that looks like one
+                // What is left of the batch has the revision of what was sent: an end that looks like one
                 // would lose it.
                 reader.sender.abort(io::ErrorKind::TimedOut.into());
                 break end;
@@ -228,7 +228,7 @@ impl Watcher {
             Some(resource) => {
                 let change = if self.known.insert(key) { "ADDED" } else { "MODIFIED" };
                 Some(
-                    json!({ "type": change, "revision": revision, "object": universal::render(&mesh::shown(resource)) }),
+                    json!({ "type": change, "revision": revision, "object": universal::render(&mesh::mask_keys(resource)) }),
                 )
             }
             None if self.known.remove(&key) => {

@@ -1,7 +1,7 @@
 //! `POST /meshes/{mesh}/_what-if`: what writes would do, without making them.
 //!
-//! Whatever is asked goes through the door that a write goes through: the same rights, the same rules, the same
-//! words. What comes out of it goes to the part that knows the proxies ([`crate::Inspect::what_if`]).
+//! Every question takes the path of a write: the same rights, the same rules, the same messages. What comes
+//! out of it goes to the part that knows the proxies ([`crate::Inspect::what_if`]).
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ const MAX_CHANGES: usize = 1000;
 /// What would be written and deleted.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct WhatIfRequest {
     /// In Universal or Kubernetes form.
     #[serde(default)]
     resources: Vec<Value>,
@@ -62,7 +62,7 @@ pub struct Answer {
 #[schemars(rename = "WhatIfChange")]
 struct Change {
     #[serde(flatten)]
-    of: Named,
+    of: ResourceName,
     action: Action,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
@@ -83,7 +83,7 @@ enum Action {
 #[schemars(rename = "WhatIfRefusal")]
 struct Refused {
     #[serde(flatten)]
-    of: Named,
+    of: ResourceName,
     /// Where it stands in the question: `resources[3]`, `delete[0]`.
     place: String,
     /// The document that the write would be answered with.
@@ -94,23 +94,27 @@ struct Refused {
 /// As far as it is known.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 #[schemars(rename = "WhatIfName")]
-struct Named {
+struct ResourceName {
     r#type: String,
     mesh: String,
     name: String,
 }
 
-impl Named {
-    fn of(key: &Key) -> Named {
-        Named { r#type: key.kind.name().to_owned(), mesh: key.mesh.to_string(), name: key.name.to_string() }
+impl ResourceName {
+    fn of(key: &Key) -> ResourceName {
+        ResourceName {
+            r#type: key.kind.name().to_owned(),
+            mesh: key.mesh.to_string(),
+            name: key.name.to_string(),
+        }
     }
 
     /// What a document says that could not be read.
-    fn said(value: &Value) -> Named {
+    fn said(value: &Value) -> ResourceName {
         let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
         let kind = value.get("type").unwrap_or(&value["kind"]);
         let name = value.get("name").unwrap_or(&value["metadata"]["name"]);
-        Named { r#type: text(kind), mesh: text(&value["mesh"]), name: text(name) }
+        ResourceName { r#type: text(kind), mesh: text(&value["mesh"]), name: text(name) }
     }
 }
 
@@ -134,11 +138,12 @@ pub async fn ask(mut call: Call) -> Result<Response, Error> {
     let body = call.read_body().await?;
     // A list would be taken for the fields in their order.
     let asked = serde_json::from_slice::<Map<String, Value>>(&body);
-    let asked = asked.and_then(|fields| Asked::deserialize(Value::Object(fields))).map_err(|error| {
-        let shape =
-            "a JSON object with `resources`, a list, and `delete`, a list of `type`, `mesh` and `name`";
-        Error::BadRequest(format!("the body must be {shape}: {error}"))
-    })?;
+    let asked =
+        asked.and_then(|fields| WhatIfRequest::deserialize(Value::Object(fields))).map_err(|error| {
+            let shape =
+                "a JSON object with `resources`, a list, and `delete`, a list of `type`, `mesh` and `name`";
+            Error::BadRequest(format!("the body must be {shape}: {error}"))
+        })?;
     if asked.resources.len() + asked.delete.len() > MAX_CHANGES {
         return Err(Error::BadRequest(format!("at most {MAX_CHANGES} resources can be asked about at once")));
     }
@@ -156,13 +161,13 @@ pub async fn ask(mut call: Call) -> Result<Response, Error> {
         }
         match prepared.and_then(|()| admit(&call, parsed, &mut trial)) {
             Ok(change) => answer.changes.push(change),
-            Err(error) => answer.refused.push(refused(Named::of(&key), place, error)?),
+            Err(error) => answer.refused.push(refused(ResourceName::of(&key), place, error)?),
         }
     }
     for (key, place) in deletions {
         match admit_delete(&call, &key, &mut trial) {
             Ok(change) => answer.changes.push(change),
-            Err(error) => answer.refused.push(refused(Named::of(&key), place, error)?),
+            Err(error) => answer.refused.push(refused(ResourceName::of(&key), place, error)?),
         }
     }
     if answer.refused.is_empty() {
@@ -190,7 +195,7 @@ fn diffs(call: &Call) -> Result<Diffs, Error> {
 }
 
 /// A refusal that is about the resource is part of the answer; any other is the answer.
-fn refused(of: Named, place: String, error: Error) -> Result<Refused, Error> {
+fn refused(of: ResourceName, place: String, error: Error) -> Result<Refused, Error> {
     match error {
         Error::AccessDenied(_)
         | Error::Unauthenticated(_)
@@ -201,11 +206,11 @@ fn refused(of: Named, place: String, error: Error) -> Result<Refused, Error> {
 }
 
 /// Takes the question apart. Meshes come first, because the rest may be in them.
-fn read(call: &Call, asked: Asked, found: &mut Vec<Refused>) -> Result<Question, Error> {
+fn read(call: &Call, asked: WhatIfRequest, found: &mut Vec<Refused>) -> Result<Question, Error> {
     let mut drafts = Vec::new();
     for (at, value) in asked.resources.into_iter().enumerate() {
         let place = format!("resources[{at}]");
-        let (said, value) = (Named::said(&value), within(call.param("mesh"), value));
+        let (said, value) = (ResourceName::said(&value), within(call.param("mesh"), value));
         match format::parse(value).map_err(resource::unreadable) {
             Ok(parsed) => drafts.push(Draft { parsed, place }),
             Err(error) => found.push(refused(said, place, error)?),
@@ -213,7 +218,7 @@ fn read(call: &Call, asked: Asked, found: &mut Vec<Refused>) -> Result<Question,
     }
     drafts.sort_by_key(|draft| draft.parsed.draft.kind() != Kind::Mesh);
     let mut seen = BTreeSet::new();
-    let twice = |key: &Key| Error::BadRequest(format!("{key} is there twice"));
+    let twice = |key: &Key| Error::BadRequest(format!("{key} is given twice"));
     for Draft { parsed, .. } in &drafts {
         call.check_access(parsed.draft.kind())?;
         if !seen.insert(parsed.draft.key.clone()) {
@@ -235,7 +240,7 @@ fn read(call: &Call, asked: Asked, found: &mut Vec<Refused>) -> Result<Question,
                 deletions.push((key, place));
             }
             Err(error) => {
-                let of = Named { r#type, name, mesh: mesh.unwrap_or_default() };
+                let of = ResourceName { r#type, name, mesh: mesh.unwrap_or_default() };
                 found.push(refused(of, place, resource::unreadable(error))?);
             }
         }
@@ -279,7 +284,7 @@ fn admit(call: &Call, parsed: Parsed, trial: &mut Trial) -> Result<Change, Error
         Outcome::Unchanged => Action::Unchanged,
     };
     let warnings = resource::warnings(&unknown_fields, advice, admitted.warnings);
-    Ok(Change { of: Named::of(&key), action, warnings })
+    Ok(Change { of: ResourceName::of(&key), action, warnings })
 }
 
 fn admit_delete(call: &Call, key: &Key, trial: &mut Trial) -> Result<Change, Error> {
@@ -291,5 +296,5 @@ fn admit_delete(call: &Call, key: &Key, trial: &mut Trial) -> Result<Change, Err
     let pending = call.context.registrar.admit_delete(key, trial.snapshot());
     let pending = pending.map_err(|refusal| Error::from_refusal(refusal, TITLE, TITLE))?;
     trial.make(&pending).map_err(|error| Error::from_store(error, TITLE))?;
-    Ok(Change { of: Named::of(key), action: Action::Delete, warnings: Vec::new() })
+    Ok(Change { of: ResourceName::of(key), action: Action::Delete, warnings: Vec::new() })
 }

@@ -1,4 +1,4 @@
-//! What is written down about requests and connections.
+//! Access logs of requests and connections.
 
 use accesslog::{
     access_log::ConfigType, access_log_filter::FilterSpecifier, extension_filter::ConfigType as FilterConfig,

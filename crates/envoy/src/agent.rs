@@ -1,4 +1,4 @@
-//! Documents for the agent in Envoy's words: a listener at a socket that answers with them.
+//! Documents for the agent, as Envoy's configuration: a listener at a socket that answers with them.
 //!
 //! Hostnames are the same for all proxies of a class and as long as the mesh is large. They are encoded once and joined
 //! with what is each proxy's own when a response is made, so that a proxy costs the same memory however many

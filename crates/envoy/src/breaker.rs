@@ -1,4 +1,4 @@
-//! When a cluster gets no more: limits, and endpoints that fail too often.
+//! Circuit breakers of clusters: limits, and endpoints that fail too often.
 
 use cluster::{CircuitBreakers, OutlierDetection, circuit_breakers::Thresholds, cluster::CommonLbConfig};
 use envoy_types::pb::{

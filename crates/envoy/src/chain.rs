@@ -1,4 +1,4 @@
-//! Filters in the order in which Envoy asks them.
+//! Filters in the order in which Envoy runs them.
 //!
 //! Code that adds a filter names its slot and nothing about the others; the order of slots is Kuma's.
 

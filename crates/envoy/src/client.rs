@@ -1,4 +1,4 @@
-//! Telling clients apart request by request.
+//! Distinguishes clients request by request.
 //!
 //! Routes cannot look at a certificate, but at the state of the connection; so what the certificate says
 //! is put there when the handshake is done.

@@ -1,4 +1,4 @@
-//! Who serves a destination, in Envoy's words.
+//! The endpoints of a destination, as Envoy's configuration.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use envoy_types::pb::{
     envoy::config::{core::v3 as core, endpoint::v3 as endpoint},
     google::protobuf::UInt32Value,
 };
-use plan::{Affinity, Locality, Standing};
+use plan::{Affinity, EndpointRank, Locality};
 use prost::Message;
 use topology::Endpoint;
 use xds::Type;
@@ -74,9 +74,11 @@ impl Part for EndpointsOf<'_> {
         for (at, endpoint) in all.iter().enumerate() {
             // An egress stands for several zones, and is one endpoint all the same.
             let place = Some((endpoint.address.as_str(), endpoint.port));
-            let usual = Standing { priority: endpoint.priority, affinity: None };
+            let usual = EndpointRank { priority: endpoint.priority, affinity: None };
             let standing = self.locality.map_or(Some(usual), |locality| locality.standing(endpoint));
-            let Some(Standing { priority, affinity }) = standing.filter(|_| known != place) else { continue };
+            let Some(EndpointRank { priority, affinity }) = standing.filter(|_| known != place) else {
+                continue;
+            };
             known = place;
             let groups = by_priority.entry(priority).or_default();
             let before = at.checked_sub(1).and_then(|before| all.get(before));

@@ -1,4 +1,4 @@
-//! How the endpoints of a cluster are asked whether they are well.
+//! Health checks of the endpoints of a cluster.
 
 use std::{fmt::Write, time::Duration};
 

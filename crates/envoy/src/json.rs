@@ -21,9 +21,9 @@ static DESCRIPTORS: &[u8] = include_bytes!("../descriptors.bin");
 pub enum Error {
     #[error("the descriptions of Envoy's types cannot be read: {0}")]
     Descriptors(String),
-    #[error("{0:?} is not a type of Envoy's")]
+    #[error("{0:?} is not an Envoy type")]
     UnknownType(String),
-    #[error("this is no message of type {type_name:?}: {reason}")]
+    #[error("this is not a message of type {type_name:?}: {reason}")]
     Message { type_name: String, reason: String },
 }
 

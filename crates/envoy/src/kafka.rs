@@ -1,4 +1,4 @@
-//! What is said to a Kafka broker, counted.
+//! Counts requests to a Kafka broker.
 //!
 //! The filter is one of those that usual builds of Envoy leave out, and so do the generated types. Only a proxy that
 //! lists it gets it: any other would reject the whole listener.

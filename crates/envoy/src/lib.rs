@@ -1,4 +1,4 @@
-//! The plan in Envoy's words: the only crate that names Envoy's protobuf types.
+//! The plan as Envoy's configuration: the only crate that names Envoy's protobuf types.
 //!
 //! ```text
 //!   plan::ProxyPlan ──parts──▶ fingerprint ──known──▶ the resource that all share

@@ -31,7 +31,7 @@ use crate::{
 
 /// Where tools read a listener's tags.
 const TAGS: &str = "io.kuma.tags";
-/// How the control plane told other proxies about the tags of a client; never for the application.
+/// The header that carried the tags of a client to other proxies; never for the application.
 const TAGS_HEADER: &str = "x-kuma-tags";
 
 /// The one field of a listener that holds a map, encoded apart so that its order is sorted.

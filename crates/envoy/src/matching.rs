@@ -1,6 +1,6 @@
-//! Telling clients apart by their certificates and the server name they ask for.
+//! Distinguishes clients by their certificates and the server name they ask for.
 //!
-//! Clients are told apart by the URIs of their certificates, which Envoy hands over in one string,
+//! Clients are distinguished by the URIs of their certificates, which Envoy hands over in one string,
 //! separated by commas: a URI is found by comparing it with every place it can have in there. What is
 //! asked here has an answer on connections of TLS only.
 

@@ -12,7 +12,7 @@ use std::{
 use plan::{
     AccessLog, Admin, AdminTarget, AgentConfiguration, Backend, Collector, ConnectionTimeouts, External,
     HealthChecks, Host, Inbound, Locality, MetricsCollector, MetricsPage, Outbound, OutboundNames,
-    Passthrough, PassthroughNames, Routing, Security, Tracing, Way, ZoneBackend,
+    Passthrough, PassthroughMatch, PassthroughNames, Routing, Security, Tracing, ZoneBackend,
 };
 use resources::{
     Kind,
@@ -209,7 +209,7 @@ pub(crate) struct ReadinessCluster<'a> {
 }
 
 impl<'a> MatchedCluster<'a> {
-    pub(crate) fn of(way: &Way, host: &'a Host) -> MatchedCluster<'a> {
+    pub(crate) fn of(way: &PassthroughMatch, host: &'a Host) -> MatchedCluster<'a> {
         MatchedCluster {
             name: &host.cluster,
             stats: host.cluster_stats.as_deref(),

@@ -1,4 +1,4 @@
-//! What MeshPassthrough lets through, in Envoy's words: a chain of filters for each way out.
+//! What MeshPassthrough allows, as Envoy's configuration: a filter chain for each match.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,7 +13,7 @@ use listener::{
     listener_filter::ConfigType,
     listener_filter_chain_match_predicate::{MatchSet, Rule},
 };
-use plan::{AccessLog, Host, Way, WayProtocol};
+use plan::{AccessLog, Host, PassthroughMatch, PassthroughProtocol};
 use prost::{Message, Name};
 
 use crate::{
@@ -27,7 +27,11 @@ use crate::{
 const NO_MATCH: &str = "This response comes from Kuma Sidecar. No routes matched this domain - check configuration of your MeshPassthrough policy.\n";
 
 /// `ipv6`: whether the listener is one for IPv6.
-pub(crate) fn chains(ways: &[Way], ipv6: bool, logs: &[AccessLog]) -> Vec<listener::FilterChain> {
+pub(crate) fn chains(
+    ways: &[PassthroughMatch],
+    ipv6: bool,
+    logs: &[AccessLog],
+) -> Vec<listener::FilterChain> {
     ways.iter()
         .map(|way| listener::FilterChain {
             name: way.name.clone(),
@@ -38,9 +42,10 @@ pub(crate) fn chains(ways: &[Way], ipv6: bool, logs: &[AccessLog]) -> Vec<listen
         .collect()
 }
 
-/// They find out what ways are told by: where a connection was to go, and what is spoken. Servers that speak first
+/// They find out what matches depend on: the original destination of a connection, and its protocol. Servers
+/// that speak first
 /// would wait for clients that wait for them, so nothing is waited for at their ports.
-pub(crate) fn listener_filters(ways: &[Way]) -> Vec<listener::ListenerFilter> {
+pub(crate) fn listener_filters(ways: &[PassthroughMatch]) -> Vec<listener::ListenerFilter> {
     let silent: BTreeSet<u16> =
         ways.iter().filter(|way| way.server_first).filter_map(|way| way.port).collect();
     let mut rules = silent.into_iter().map(|port| predicate(Rule::DestinationPortRange(range(port))));
@@ -59,7 +64,7 @@ pub(crate) fn listener_filters(ways: &[Way]) -> Vec<listener::ListenerFilter> {
     ]
 }
 
-fn told_by(way: &Way) -> listener::FilterChainMatch {
+fn told_by(way: &PassthroughMatch) -> listener::FilterChainMatch {
     let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
     listener::FilterChainMatch {
         destination_port: way.port.map(|port| u32_value(port.into())),
@@ -72,18 +77,19 @@ fn told_by(way: &Way) -> listener::FilterChainMatch {
             })
             .collect(),
         server_names: way.server_name.iter().cloned().collect(),
-        transport_protocol: if way.protocol == WayProtocol::Tls { "tls" } else { "raw_buffer" }.to_owned(),
+        transport_protocol: if way.protocol == PassthroughProtocol::Tls { "tls" } else { "raw_buffer" }
+            .to_owned(),
         application_protocols: if way.protocol.is_http() { texts(&["http/1.1", "h2c"]) } else { Vec::new() },
         ..Default::default()
     }
 }
 
-fn bytes(way: &Way, logs: &[AccessLog]) -> listener::Filter {
+fn bytes(way: &PassthroughMatch, logs: &[AccessLog]) -> listener::Filter {
     let cluster = way.hosts.first().map_or("", |host| &host.cluster);
     filter::tcp(&way.stats, filter::to_cluster(cluster), None, None, access_log::of(logs), &[])
 }
 
-fn http(way: &Way, ipv6: bool, logs: &[AccessLog]) -> listener::Filter {
+fn http(way: &PassthroughMatch, ipv6: bool, logs: &[AccessLog]) -> listener::Filter {
     let mut virtual_hosts: Vec<route::VirtualHost> = way.hosts.iter().map(virtual_host).collect();
     let catch_all = |host: &Host| host.domains.iter().any(|domain| domain == "*");
     if !way.hosts.iter().any(catch_all) {

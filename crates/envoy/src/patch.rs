@@ -29,7 +29,7 @@ use xds::Type;
 
 use crate::{json, part::origin};
 use nested::Ignored;
-use step::{Step, What, name_of};
+use step::{PatchTarget, Step, name_of};
 
 pub(crate) use step::Subject;
 
@@ -192,17 +192,17 @@ fn change(
         None => None,
     };
     match step.what {
-        What::Cluster(Change { operation: Operation::Remove, .. })
-        | What::Listener(Change { operation: Operation::Remove, .. }) => return Ok(false),
-        What::Cluster(change) => {
+        PatchTarget::Cluster(Change { operation: Operation::Remove, .. })
+        | PatchTarget::Listener(Change { operation: Operation::Remove, .. }) => return Ok(false),
+        PatchTarget::Cluster(change) => {
             nested::patched(message, change.json_patches.as_deref(), value, ignored)?;
         }
-        What::Listener(change) => {
+        PatchTarget::Listener(change) => {
             nested::patched(message, change.json_patches.as_deref(), value, ignored)?;
         }
-        What::NetworkFilter(change) => nested::network_filters(message, change, value, ignored)?,
-        What::HttpFilter(change) => nested::http_filters(message, change, value, ignored)?,
-        What::VirtualHost(change) => nested::virtual_hosts(message, change, value, ignored)?,
+        PatchTarget::NetworkFilter(change) => nested::network_filters(message, change, value, ignored)?,
+        PatchTarget::HttpFilter(change) => nested::http_filters(message, change, value, ignored)?,
+        PatchTarget::VirtualHost(change) => nested::virtual_hosts(message, change, value, ignored)?,
     }
     // It is known by its name, to Envoy and to what refers to it.
     match name_of(message) {

@@ -1,4 +1,4 @@
-//! How much an application gets.
+//! Rate limits of an application.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which way a request goes.
+//! Routes of requests.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ pub(crate) fn rewritten_prefix(path: &str, cluster: &str) -> route::Route {
 }
 
 /// All requests to one cluster; those of certain clients with times of their own, as long as clients can
-/// be told apart.
+/// be distinguished.
 pub(crate) fn of_clients(
     cluster: &str,
     others: RequestTimeouts,

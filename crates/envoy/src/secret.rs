@@ -23,7 +23,7 @@ pub(crate) fn authorities(name: &str, roots_pem: &str) -> Vec<u8> {
     encode(name, tls::secret::Type::ValidationContext(context))
 }
 
-/// Authorities that are believed about one trust domain each, sorted.
+/// Authorities that are trusted for one trust domain each, sorted.
 pub(crate) fn trust_bundle(name: &str, domains: &[(String, String)]) -> Vec<u8> {
     let domain = |(domain, roots_pem): &(String, String)| TrustDomain {
         name: domain.clone(),

@@ -1,4 +1,4 @@
-//! What a proxy counts, told by the names of its objects.
+//! What a proxy counts, by the names of its objects.
 //!
 //! Envoy's statistics are lines such as `cluster.self_backend-kumahq.com.upstream_cx_total: 7`. Where the
 //! name of the object ends cannot be seen in a line, because names have dots. So the longest known name is

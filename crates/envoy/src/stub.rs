@@ -1,4 +1,4 @@
-//! What answers calls to destinations that were trimmed, in Envoy's words.
+//! Answers calls to trimmed destinations, as Envoy's configuration.
 //!
 //! One listener has the addresses of all of them. Requests are answered with 403 and with what decides; no chain of
 //! filters takes anything else, which ends the connection and counts it. A virtual host stands for what decides, and is

@@ -36,10 +36,10 @@ const SIGNATURES: [&str; 10] = [
     "ed25519",
 ];
 
-/// What an inbound demands of its clients: a certificate of a trust domain that is believed.
+/// What an inbound demands of its clients: a certificate of a trusted domain.
 pub(crate) fn of_mesh_server(security: &Security) -> TransportSocket {
     socket(&tls::DownstreamTlsContext {
-        common_tls_context: Some(of_mesh(security, believed(security))),
+        common_tls_context: Some(of_mesh(security, trusted_ids(security))),
         require_client_certificate: Some(bool_value(true)),
         ..Default::default()
     })
@@ -55,7 +55,7 @@ pub(crate) fn of_mesh_client(sni: &str, spiffe_ids: &[String], security: &Securi
         let itself = |domain: &String| {
             san(SanType::Uri, MatchPattern::Exact(SpiffeId::of_trust_domain(domain).to_string()))
         };
-        servers.extend(believed(security));
+        servers.extend(trusted_ids(security));
         servers.extend(security.trust_domains.iter().map(itself));
     }
     let mut common = of_mesh(security, servers);
@@ -68,7 +68,7 @@ pub(crate) fn of_mesh_client(sni: &str, spiffe_ids: &[String], security: &Securi
     })
 }
 
-fn believed(security: &Security) -> Vec<tls::SubjectAltNameMatcher> {
+fn trusted_ids(security: &Security) -> Vec<tls::SubjectAltNameMatcher> {
     let of_domain = |domain: &String| {
         san(SanType::Uri, MatchPattern::Prefix(SpiffePrefix::of_trust_domain(domain).to_string()))
     };
@@ -185,7 +185,7 @@ fn parameters(of: &TlsParameters) -> tls::TlsParameters {
     }
 }
 
-/// Envoy's clients stop at TLS 1.2 unless they are told where to stop, so one that begins at 1.3 would have none.
+/// Envoy's clients stop at TLS 1.2 unless a maximum is set, so one that begins at 1.3 would have no version left.
 fn up_to_the_newest(mut params: tls::TlsParameters) -> tls::TlsParameters {
     let newest = version(Some(TlsVersion::Tls13));
     if params.tls_minimum_protocol_version == newest && params.tls_maximum_protocol_version == version(None) {

@@ -1,4 +1,4 @@
-//! Zone proxies in Envoy's words: one listener that leads connections on by server name.
+//! Zone proxies as Envoy's configuration: one listener that forwards connections by server name.
 
 use std::time::Duration;
 

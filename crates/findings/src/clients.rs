@@ -1,4 +1,4 @@
-//! Which clients permissions name, and whether there are any.
+//! Which clients permissions name, and whether these exist.
 //!
 //! A client is named by the service in its certificate: by a tag, or by the identity that the mesh makes of the tag.
 //! Identities of other trust domains are not known here, so nothing is said about them.
@@ -21,7 +21,7 @@ use topology::MeshSnapshot;
 use crate::policies::shown;
 
 /// A client that a permission names.
-pub(crate) struct Named {
+pub(crate) struct PermittedClient {
     pub(crate) service: String,
     /// What to say if there is none.
     pub(crate) text: String,
@@ -37,13 +37,13 @@ pub(crate) struct Clients {
 
 impl Clients {
     pub(crate) fn add_policy(&mut self, policy: &Policy) {
-        for Named { service, .. } in named(policy) {
+        for PermittedClient { service, .. } in named(policy) {
             self.permissions.entry(service).or_default().insert(policy.resource.key.clone());
         }
     }
 
     pub(crate) fn remove_policy(&mut self, policy: &Policy) {
-        for Named { service, .. } in named(policy) {
+        for PermittedClient { service, .. } in named(policy) {
             let Some(keys) = self.permissions.get_mut(&service) else { continue };
             keys.remove(&policy.resource.key);
             if keys.is_empty() {
@@ -96,7 +96,7 @@ fn services(dataplane: Option<&Arc<Resource>>) -> BTreeSet<String> {
 }
 
 /// The clients that a permission names one by one.
-pub(crate) fn named(policy: &Policy) -> Vec<Named> {
+pub(crate) fn named(policy: &Policy) -> Vec<PermittedClient> {
     if policy.resource.kind() != Kind::MeshTrafficPermission {
         return Vec::new();
     }
@@ -109,7 +109,7 @@ pub(crate) fn named(policy: &Policy) -> Vec<Named> {
         };
         let service = service.filter(|service| service != ANY_VALUE)?;
         let text = format!("from[{at}].targetRef {} is no client of the mesh", shown(target));
-        Some(Named { service, text })
+        Some(PermittedClient { service, text })
     });
     let rules = policy.view.rules.iter().enumerate().flat_map(|(at, rule)| {
         let lists = ["allow", "allowWithShadowDeny", "deny"].into_iter();
@@ -123,10 +123,10 @@ pub(crate) fn named(policy: &Policy) -> Vec<Named> {
 }
 
 /// The service that an exact identity of the mesh's own trust domain stands for.
-fn by_identity(policy: &Policy, at: usize, list: &str, client: &Value) -> Option<Named> {
+fn by_identity(policy: &Policy, at: usize, list: &str, client: &Value) -> Option<PermittedClient> {
     let id = client.get("spiffeID").filter(|id| id["type"] == "Exact")?["value"].as_str()?;
     let service = id.strip_prefix("spiffe://")?.strip_prefix(policy.resource.mesh())?.strip_prefix('/')?;
     let is_egress = SpiffeId::of_zone_egress(policy.resource.mesh()).to_string() == id;
     let text = format!("rules[{at}].default.{list} names {id}, which is no client of the mesh");
-    (!is_egress && !service.contains('/')).then(|| Named { service: service.to_owned(), text })
+    (!is_egress && !service.contains('/')).then(|| PermittedClient { service: service.to_owned(), text })
 }

@@ -10,7 +10,7 @@ use resources::{
     kinds::target_ref::{TargetRef, TargetRefKind as K},
     labels,
     naming::Kri,
-    policy::Shown,
+    policy::PolicyPresentation,
 };
 use serde_json::Value;
 use topology::MeshSnapshot;
@@ -38,8 +38,10 @@ pub(crate) fn examine(
     let unknown = clients::named(policy).into_iter().filter(|named| !clients.knows(mesh, &named.service));
     found.extend(unknown.map(|named| about(policy, Code::UnknownClient, named.text)));
     match policy.view.traits.effect.map(|effect| effect.shown) {
-        Some(Shown::Clients) => found.extend(contradictions(mesh, slots, policy)),
-        Some(Shown::Confs | Shown::Routes { .. }) => found.extend(shadowed(mesh, slots, policy)),
+        Some(PolicyPresentation::Clients) => found.extend(contradictions(mesh, slots, policy)),
+        Some(PolicyPresentation::Confs | PolicyPresentation::Routes { .. }) => {
+            found.extend(shadowed(mesh, slots, policy))
+        }
         None => {}
     }
     found

@@ -11,7 +11,7 @@ use std::{
 };
 
 use policy::{Conf, Policy, view::Role};
-use resources::{Key, Kind, kinds::target_ref::TargetRef, labels, policy::Shown};
+use resources::{Key, Kind, kinds::target_ref::TargetRef, labels, policy::PolicyPresentation};
 use serde_json::{Value, json};
 
 /// One thing that policies of a kind can speak of.
@@ -58,7 +58,9 @@ impl Slots {
 /// What a policy speaks of: a permission of clients, others of what their entries are about.
 fn slots(policy: &Policy) -> BTreeSet<Slot> {
     match policy.view.traits.effect.map(|effect| effect.shown) {
-        Some(Shown::Clients) => decisions(policy).into_iter().map(|decision| decision.slot).collect(),
+        Some(PolicyPresentation::Clients) => {
+            decisions(policy).into_iter().map(|decision| decision.slot).collect()
+        }
         _ => entries(policy).into_iter().map(|(slot, _)| slot).collect(),
     }
 }

@@ -1,4 +1,4 @@
-//! What is asked for about trimming outbounds by permissions, and does not happen.
+//! Settings for trimming outbounds by permissions that have no effect.
 
 use resources::{
     Resource,
@@ -42,7 +42,7 @@ fn is_of_zone(label: &str) -> bool {
 fn unknown(label: &str, value: &str) -> Option<String> {
     let known = Mode::ALL.map(Mode::word).join(", ");
     let is_unknown = Mode::from_word(value).is_none();
-    is_unknown.then(|| format!("the label {label} has the value {value:?}, which is none of {known}"))
+    is_unknown.then(|| format!("the label {label} has the value {value:?}, which is not one of {known}"))
 }
 
 fn inactive(trimming: &Trimming, who: &str) -> Option<String> {

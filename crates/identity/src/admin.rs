@@ -1,4 +1,4 @@
-//! Who may look into a proxy: the certificates of Envoy's admin interface.
+//! Access to proxies: the certificates of Envoy's admin interface.
 //!
 //! The control plane has an authority of its own for that, kept in one GlobalSecret as in Kuma:
 //! certificate and key, one after the other. Proxies get a server certificate, the control plane

@@ -66,7 +66,7 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Reads a backend of a mesh and checks that certificates it signs will be believed.
+    /// Reads a backend of a mesh and checks that proxies will trust the certificates it signs.
     pub fn load<'a>(
         from: impl Into<Sources<'a>>,
         mesh: &str,

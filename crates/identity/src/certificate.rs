@@ -14,7 +14,7 @@ use crate::Error;
 /// Ten years: no one should be paged for a certificate that the control plane made by itself.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Which side of a connection shows the certificate.
+/// Which side of a connection presents the certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     Server,
@@ -97,7 +97,7 @@ impl Pair {
     }
 }
 
-/// Whether the first certificate of `pem` may vouch for others. Old authorities do not say so, and are believed.
+/// Whether the first certificate of `pem` may vouch for others. Old authorities do not say so, and are accepted.
 pub fn may_be_authority(pem: &str) -> Result<bool, Error> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes())
         .map_err(|error| Error::Certificate(format!("the certificate is not PEM: {error}")))?;

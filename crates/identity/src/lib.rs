@@ -1,4 +1,4 @@
-//! Who is who: the keys tokens are signed with, the tokens themselves, and TLS certificates: the
+//! Identity: the keys tokens are signed with, the tokens themselves, and TLS certificates: the
 //! control plane's own ([`certificate`]), those of proxies ([`ca`] signs, [`workload`] asks) and those
 //! for Envoy's admin interface ([`admin`]).
 //!
@@ -24,7 +24,7 @@ pub use token::{DataplaneToken, UserToken, ZoneToken};
 
 use jiff::Timestamp;
 
-/// Why an identity could not be made or was not believed.
+/// Why an identity could not be created or was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("the token is missing")]
@@ -34,7 +34,7 @@ pub enum Error {
     /// Anything but RS256, in particular `none` and symmetric algorithms.
     #[error("the token is signed with {0:?}; only \"RS256\" is accepted")]
     Algorithm(String),
-    #[error("there is no signing key with the serial number {kid:?}; is the secret {secret:?} there?")]
+    #[error("there is no signing key with the serial number {kid:?}; does the secret {secret:?} exist?")]
     UnknownKey { kid: String, secret: String },
     #[error("the token expired at {0}; generate a new one")]
     Expired(Timestamp),
@@ -42,7 +42,7 @@ pub enum Error {
     NotYetValid(Timestamp),
     #[error("the token {0:?} is revoked")]
     Revoked(String),
-    #[error("the token's signature does not belong to its content or its key")]
+    #[error("the token's signature does not match its content or its key")]
     Signature,
     /// No key to sign with.
     #[error("there is no signing key; a secret named {0:?} is expected")]
@@ -51,9 +51,9 @@ pub enum Error {
     BadKey { secret: String, reason: String },
     #[error("not an RSA key: {0}")]
     NotAKey(String),
-    #[error("the life time of a token must be positive")]
+    #[error("the lifetime of a token must be positive")]
     Lifetime,
-    #[error("cannot make the TLS certificate: {0}")]
+    #[error("cannot create the TLS certificate: {0}")]
     Certificate(String),
     #[error("a cryptographic operation failed: {0}")]
     Crypto(&'static str),
@@ -66,7 +66,7 @@ pub enum Error {
     #[error("cannot name the proxy in a certificate: {0}")]
     Names(String),
     /// The authority fails and is left alone for a while.
-    #[error("no certificate after {attempts} attempt(s), the next one is at {retry_at}: {cause}")]
+    #[error("no certificate after {attempts} attempt(s), next attempt at {retry_at}: {cause}")]
     Issuance { attempts: u32, retry_at: Timestamp, cause: Box<Error> },
 }
 
@@ -90,7 +90,7 @@ impl Error {
     /// What the caller whose token was refused may know. Times and revocation are looked at after the signature, so
     /// only the owner of a token learns them.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn message_for_caller(&self) -> String {
         match self.reason() {
             "internal" => "the control plane cannot verify tokens; its log says why".to_owned(),
             _ => self.to_string(),

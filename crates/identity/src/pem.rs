@@ -1,4 +1,4 @@
-//! Writing PEM; reading is rustls-pki-types' business.
+//! Writes PEM; rustls-pki-types reads it.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 

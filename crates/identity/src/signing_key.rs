@@ -209,7 +209,7 @@ pub fn public(snapshot: &Snapshot, purpose: Purpose<'_>, kid: &str) -> Result<Pu
     PublicKey::from_pem(bytes(resource)).map_err(|error| bad_key(resource, &error))
 }
 
-/// The ids of the tokens that are no longer believed.
+/// The ids of revoked tokens.
 pub fn is_revoked(snapshot: &Snapshot, purpose: Purpose<'_>, id: &str) -> bool {
     let Some(resource) = snapshot.get(&purpose.revocations()) else { return false };
     let list = String::from_utf8_lossy(bytes(resource));

@@ -136,7 +136,7 @@ pub fn issue<C: Serialize>(
     jsonwebtoken::encode(&header, &all, &signing).map_err(|_| Error::Crypto("signing a token"))
 }
 
-/// Believes a token or says why not: key, signature, times, revocation, in this order.
+/// Verifies a token or says why it is invalid: key, signature, times, revocation, in this order.
 pub fn validate<C: DeserializeOwned>(
     token: &str,
     purpose: Purpose<'_>,
@@ -206,7 +206,7 @@ pub fn claimed_mesh(token: &str) -> Option<String> {
     mesh.as_str().filter(|mesh| !mesh.is_empty()).map(str::to_owned)
 }
 
-/// The id of the key a token names, without believing anything else in it.
+/// The id of the key a token names. Nothing else in the token is verified yet.
 fn key_id(token: &str) -> Result<String, Error> {
     let token = token.trim();
     if token.is_empty() {

@@ -1,4 +1,4 @@
-//! The certificates proxies show each other.
+//! The certificates proxies present to each other.
 //!
 //! A certificate names the services of a proxy as SPIFFE ids and all its tags as `kuma://` URIs, as
 //! Kuma's do. Certificates are signed for windows of time that depend on the proxy and on nothing
@@ -17,7 +17,7 @@ use resources::{
     naming::spiffe::{self, SpiffeId},
 };
 
-pub use issuer::{Failure, Issuer, Offer, Wanted};
+pub use issuer::{CertificateRequest, Failure, Issuer, Offer};
 
 use crate::{
     Error,
@@ -76,7 +76,7 @@ pub fn names(dataplane: &Resource) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Signs a certificate for a proxy, valid from `issued_at` for the authority's life time. `fresh` is the key to use
+/// Signs a certificate for a proxy, valid from `issued_at` for the authority's lifetime. `fresh` is the key to use
 /// if the authority [needs fresh keys](Authority::needs_fresh_keys); without one it is made here.
 pub fn issue(
     authority: &Authority,
@@ -86,7 +86,7 @@ pub fn issue(
     fresh: Option<&FreshKey>,
 ) -> Result<Certificate, Error> {
     let refused = |reason| authority.refused(reason);
-    let out_of_range = |_| authority.refused("the life time ends after the year 9999".to_owned());
+    let out_of_range = |_| authority.refused("the lifetime ends after the year 9999".to_owned());
     let uris: Result<Vec<_>, String> = names.iter().map(|name| signer::uri(name)).collect();
     let end = issued_at.checked_add(authority.lifetime()).map_err(out_of_range)?;
     let pair = authority.signer().leaf(Leaf {

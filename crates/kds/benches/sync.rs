@@ -24,7 +24,7 @@ use kds::{
     guard::{Guard, Threshold},
     provider::{Encoded, Provider, Response},
     receiver::{Arrival, Receiver, Role},
-    select::{Direction, Off, Selection},
+    select::{Direction, Selection, WithdrawnZones},
     wire,
 };
 use prost::Message as _;
@@ -203,7 +203,7 @@ fn decoded(kind: Kind, bytes: Bytes) -> Arrival {
 
 /// What the bytes of all resources cost alone, for one zone: encoding and decoding.
 fn floor(global: &Snapshot) -> (Duration, Duration) {
-    let (selection, off) = (selection(&"zone".into()), Off::of(global));
+    let (selection, off) = (selection(&"zone".into()), WithdrawnZones::of(global));
     let all: Vec<Synced> = KINDS
         .into_iter()
         .flat_map(|kind| global.of_kind(kind))

@@ -1,7 +1,8 @@
 //! What is held back: a first response that would delete much of what is stored.
 //!
-//! The worst outages of synchronised meshes began with a peer that had lost its memory and said, truthfully, that it
-//! had nothing. A first response that lacks more than a share of a kind therefore deletes nothing, until the first
+//! The worst outages of synchronised meshes began with a peer that had lost its data and reported,
+//! correctly, that it had nothing. A first response that lacks more than a share of a kind therefore deletes
+//! nothing, until the first
 //! response of a later connection lacks the same, or an operator says that it is meant: by a label of the Zone.
 
 use std::collections::{BTreeMap, BTreeSet};

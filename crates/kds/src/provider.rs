@@ -14,13 +14,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     Synced, mapping,
-    select::{Off, Selection},
+    select::{Selection, WithdrawnZones},
 };
 
 /// Encodes a resource for the wire, or says why it cannot be.
 pub type Encode = fn(&Synced) -> Result<Bytes, String>;
 
-/// Bytes of a response besides its resources, and besides the name and version of each.
+/// Bytes of a response without its resources, and without the name and version of each.
 const ENVELOPE: usize = 1024;
 const PER_RESOURCE: usize = 128;
 
@@ -34,7 +34,7 @@ pub struct Provider {
     /// Whether the peer takes a complete set in parts.
     parts: bool,
     subscriptions: BTreeMap<Kind, Subscription>,
-    off: Off,
+    off: WithdrawnZones,
     nonces: u64,
 }
 
@@ -108,7 +108,7 @@ pub enum Answer {
 
 impl Provider {
     pub fn new(selection: Selection, encode: Encode, limit: usize) -> Provider {
-        let (subscriptions, off) = (BTreeMap::new(), Off::default());
+        let (subscriptions, off) = (BTreeMap::new(), WithdrawnZones::default());
         Provider { selection, encode, limit, parts: false, subscriptions, off, nonces: 0 }
     }
 
@@ -136,7 +136,7 @@ impl Provider {
     pub fn changed(&mut self, dirty: &Dirty, snapshot: &Snapshot) {
         match dirty {
             Dirty::Everything => {
-                self.off = Off::of(snapshot);
+                self.off = WithdrawnZones::of(snapshot);
                 self.subscriptions.values_mut().for_each(Subscription::everything_is_due);
             }
             Dirty::Keys(keys) => {
@@ -166,7 +166,7 @@ impl Provider {
     /// The next response, if one may and must be sent. Meshes come before what is in them.
     pub fn next(&mut self, snapshot: &Snapshot) -> Option<Response> {
         if self.nonces == 0 {
-            self.off = Off::of(snapshot);
+            self.off = WithdrawnZones::of(snapshot);
         }
         let kinds: Vec<Kind> = self.subscriptions.keys().copied().collect();
         kinds.into_iter().find_map(|kind| self.next_of(kind, snapshot))
@@ -276,7 +276,7 @@ impl Subscription {
         let one = std::mem::take(&mut self.unsent).into_values().next();
         self.stuck = Some(one.unwrap_or_else(|| {
             format!(
-                "all of them at once, as the protocol wants it, are {size} bytes, and the limit is {limit}: raise \
+                "all of them in one message, as the protocol requires, are {size} bytes, and the limit is {limit}: raise \
                  maxMsgSize of multizone.global.kds and of multizone.zone.kds"
             )
         }));

@@ -38,11 +38,11 @@ pub struct Receiver {
     /// Kinds whose complete set has come.
     complete: BTreeSet<Kind>,
     /// What the parts of a complete set have named that is not complete yet.
-    named: BTreeMap<Kind, Named>,
+    named: BTreeMap<Kind, RemoteNames>,
     /// Resources whose mesh is not here yet.
     waiting: AwaitingMesh,
     /// What was refused and not sent again since.
-    refused: BTreeMap<Kind, Known>,
+    refused: BTreeMap<Kind, RefusedByName>,
 }
 
 /// Resources as bytes: what a peer sends takes many times the memory once it is read.
@@ -81,13 +81,13 @@ impl AwaitingMesh {
 
 /// What is refused of a kind, by the name on the wire.
 #[derive(Debug, Default)]
-struct Known {
+struct RefusedByName {
     reasons: BTreeMap<String, String>,
     /// Whether there is more than is remembered. The next connection begins anew.
     more: bool,
 }
 
-impl Known {
+impl RefusedByName {
     fn add(&mut self, refused: Refused) {
         if self.reasons.len() >= MOST_REFUSED && !self.reasons.contains_key(&refused.name) {
             self.more = true;
@@ -102,7 +102,7 @@ impl Known {
 
 /// What exists over there.
 #[derive(Debug, Default)]
-struct Named {
+struct RemoteNames {
     keys: BTreeSet<Key>,
     /// What cannot be read exists all the same; by the name on the wire.
     unread: BTreeSet<String>,
@@ -191,8 +191,8 @@ impl Receiver {
         }
     }
 
-    /// A complete set lacks what does not exist any more, if the peer is to be believed.
-    fn complete(&self, named: &Named, batch: &mut Batch, snapshot: &Snapshot, guard: &mut Guard) {
+    /// A complete set lacks what does not exist any more, unless the guard holds that back.
+    fn complete(&self, named: &RemoteNames, batch: &mut Batch, snapshot: &Snapshot, guard: &mut Guard) {
         let theirs = || snapshot.of_kind(batch.kind).filter(|stored| self.role.is_theirs(stored));
         let missing: BTreeSet<Key> =
             theirs().map(|stored| &stored.key).filter(|key| !named.has(key)).cloned().collect();
@@ -357,7 +357,7 @@ fn deletion(stored: &Resource) -> Write {
     }
 }
 
-impl Named {
+impl RemoteNames {
     fn add(&mut self, batch: &Batch) {
         self.keys.extend(batch.resources.iter().map(|resource| resource.key.clone()));
         for key in &batch.deletions {
@@ -378,7 +378,7 @@ impl Plan {
 }
 
 /// Reasons in words: `None` when there is none.
-fn complaint(known: &Known, held: usize) -> Option<String> {
+fn complaint(known: &RefusedByName, held: usize) -> Option<String> {
     let refused = known.reasons.iter().take(REASONS);
     let mut parts: Vec<String> = refused.map(|(name, reason)| format!("{name}: {reason}")).collect();
     if known.reasons.len() > REASONS {
@@ -387,8 +387,8 @@ fn complaint(known: &Known, held: usize) -> Option<String> {
     }
     if held > 0 {
         parts.push(format!(
-            "{held} deletions are held back, because they are a large part of what is stored: they are made when \
-             the next connection asks for the same, or when the Zone has the label {}",
+            "{held} deletions are held back, because they are a large part of what is stored: they are \
+            applied when the next connection has the same deletions, or when the Zone has the label {}",
             labels::ACCEPT_DELETIONS
         ));
     }

@@ -76,7 +76,7 @@ pub struct Selection {
 
 impl Selection {
     /// The form in which the peer gets this resource; `None` when it does not.
-    pub fn outgoing(&self, resource: &Resource, off: &Off) -> Option<Synced> {
+    pub fn outgoing(&self, resource: &Resource, off: &WithdrawnZones) -> Option<Synced> {
         if !self.direction.carries(resource.kind()) || !is_switched_on(resource) {
             return None;
         }
@@ -97,7 +97,7 @@ impl Selection {
     }
 
     /// Whether a zone gets a resource of another zone.
-    fn goes_across(&self, resource: &Resource, zone: &str, off: &Off) -> bool {
+    fn goes_across(&self, resource: &Resource, zone: &str, off: &WithdrawnZones) -> bool {
         let descriptor = resource.kind().descriptor();
         let source = resource.label(labels::ZONE).unwrap_or_default();
         // Policies of a zone are for its own clients, unless the owner of a service wrote them for all clients.
@@ -133,16 +133,16 @@ fn is_switched_on(resource: &Resource) -> bool {
 
 /// Zones of which others get less, or nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Off {
+pub struct WithdrawnZones {
     /// Switched off by an operator: nothing.
     disabled: BTreeSet<Arc<str>>,
     /// Away for too long: no ingress. Services and their addresses stay, so that nothing flaps when the zone returns.
     withdrawn: BTreeSet<Arc<str>>,
 }
 
-impl Off {
-    pub fn of(snapshot: &Snapshot) -> Off {
-        let mut off = Off::default();
+impl WithdrawnZones {
+    pub fn of(snapshot: &Snapshot) -> WithdrawnZones {
+        let mut off = WithdrawnZones::default();
         for resource in snapshot.of_kind(Kind::Zone).chain(snapshot.of_kind(Kind::ZoneInsight)) {
             off.look_at(&resource.key, snapshot);
         }

@@ -3,37 +3,34 @@
 //! Clients with the same certificate, and inbounds with the same permissions, get the same answer, so
 //! they are one client and one server here: a service costs what differs, not how many instances it has.
 
+mod called;
+mod reached;
 mod servers;
 mod workload;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    hash::Hash,
-    sync::Arc,
-};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
 
-use policy::{Client, Effect, Permissions, PolicySelector};
+use policy::{Client, Effect, Permissions};
 use resources::{
-    Key, Kind, Resource,
+    Key, Resource,
     kinds::dataplane::Inbound,
     labels,
     naming::{Kri, SpiffeId},
 };
 use topology::{
-    ClientClass, ClientTls, DestinationId, MeshSnapshot,
-    reachability::explain::{self, Call, Explanation, Requirement},
+    ClientClass, ClientTls, Destination, DestinationId, MeshSnapshot,
+    reachability::explain::{self, Answer, Call, Explanation, Requirement},
 };
 
 use crate::{Effective, ServerTls};
 
-pub use servers::{destinations, inbounds, servers};
+pub use called::Called;
+pub use reached::{Reached, reached};
+pub use servers::{destinations, inbounds, servers, serving};
 pub use workload::Workload;
 
 /// Finds a resource by its key. The services that a mesh offers are in its snapshot, their selectors are not.
 pub type Lookup<'a, 'l> = &'l dyn Fn(&Key) -> Option<&'a Arc<Resource>>;
-
-/// The tags and the identities in a certificate.
-pub type Certificate = (BTreeMap<String, BTreeSet<String>>, BTreeSet<SpiffeId>);
 
 /// Maximum checks of one answer.
 const MAX_CHECKS: usize = 1000;
@@ -68,8 +65,8 @@ pub struct Check {
     pub clients: usize,
     /// Empty where the certificate names no identity.
     pub spiffe_id: String,
-    /// One of the inbounds that require the same.
-    pub server: Option<Kri>,
+    /// One of the inbounds that require the same, with its Dataplane; in words where it is not one of this zone.
+    pub server: String,
     pub servers: usize,
     pub effect: Effect,
     /// The rule that decides; `None` where no rule is about the client.
@@ -93,38 +90,77 @@ pub struct Access {
     pub explanation: Explanation,
 }
 
-/// Whether a workload may call another one at a port, or at all of its ports. `trims` says whether the proxy of a
-/// client is left without these destinations. The error says why the question makes no sense.
+/// Whether a workload may call something at a port, or at all of its ports. `trims` says whether the proxy of a client is
+/// left without these destinations. The error says why the question makes no sense.
 pub fn between(
+    lookup: Lookup<'_, '_>,
     mesh: &MeshSnapshot,
-    (from, to): (&Workload<'_>, &Workload<'_>),
+    (from, to): (&Workload<'_>, &Called<'_>),
     port: Option<&str>,
     trims: impl FnOnce(&Resource, &[DestinationId]) -> bool,
 ) -> Result<Access, String> {
-    let mut servers = to.inbounds(mesh, port)?;
-    let mut truncated = servers.len() > MAX_SERVERS;
-    servers.truncate(MAX_SERVERS);
-    let clients = grouped(from.dataplanes.iter().map(|&dataplane| (certificate(mesh, dataplane), dataplane)));
-    let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
-    let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
-    let required = |server| (InboundRequirement::of(mesh, &selector, &server), server);
-    let servers: Vec<(InboundRequirement, Server<'_>)> = servers.into_iter().map(required).collect();
-    let explained: Vec<explain::Server<'_>> =
-        servers.iter().map(|(requires, server)| server.to_explain(requires)).collect();
-    let servers = grouped(servers.into_iter());
-    let pairs = || clients.iter().flat_map(|client| servers.iter().map(move |server| (client, server)));
-    truncated |= pairs().nth(MAX_CHECKS).is_some();
-    let checks: Vec<Check> = pairs().take(MAX_CHECKS).map(|(client, server)| check(client, server)).collect();
+    let clients: Vec<CallerGroup<'_>> =
+        grouped(from.dataplanes.iter().map(|&dataplane| (ClientClass::of(mesh, dataplane), dataplane)));
+    let Ports { servers: own, destinations } = to.at(mesh, port)?;
+    // Tags do not tell ports apart: what is asked about one port is answered by its inbounds.
+    let by_tags = || destinations.iter().any(|destination| matches!(destination.id, DestinationId::Tags(_)));
+    let (servers, mut truncated) = match destinations.is_empty() || port.is_some() && by_tags() {
+        true => {
+            let servers = own.iter().flatten().take(MAX_SERVERS);
+            let servers = servers.map(|server| server.to_explain(&InboundRequirement::of(mesh, server)));
+            (servers.collect(), own.as_ref().is_some_and(|own| own.len() > MAX_SERVERS))
+        }
+        false => servers(lookup, mesh, &destinations),
+    };
+    let ids: Vec<DestinationId> = destinations.iter().map(|destination| destination.id.clone()).collect();
+    let serving = serving(lookup, mesh, &destinations);
+    let call = |client, trims| Call {
+        mesh,
+        client,
+        destination: to.name(),
+        destinations: &ids,
+        serving: &serving,
+        trims,
+    };
+    let checks = match own {
+        Some(own) => {
+            truncated |= own.len() > MAX_SERVERS;
+            let own = own.into_iter().take(MAX_SERVERS);
+            let own = grouped(own.map(|server| (InboundRequirement::of(mesh, &server), server)));
+            let pairs = || clients.iter().flat_map(|client| own.iter().map(move |server| (client, server)));
+            truncated |= pairs().nth(MAX_CHECKS).is_some();
+            pairs().take(MAX_CHECKS).map(|(client, server)| check(client, server)).collect()
+        }
+        None => {
+            let mut checks: Vec<Check> = Vec::new();
+            for client in &clients {
+                let answers = explain::explain(&call(&client.key, false), &servers).answers;
+                checks.extend(answers.into_iter().map(|answer| of_answer(client, answer)));
+            }
+            truncated |= checks.len() > MAX_CHECKS;
+            checks.truncate(MAX_CHECKS);
+            checks
+        }
+    };
     // Explained for a client that gets in, if there is one.
-    let gets_in = checks.iter().position(Check::is_allowed).map(|at| at / servers.len().max(1));
-    let client = clients.get(gets_in.unwrap_or(0)).or(clients.first());
+    let gets_in = checks.iter().find(|check: &&Check| check.is_allowed()).map(|check| &check.client);
+    let client = clients.iter().find(|client| gets_in == Some(&client.first.kri(""))).or(clients.first());
     let client = client.ok_or_else(|| format!("{} {:?} has no Dataplane here", from.kind, from.name))?;
-    let (tags, spiffe_ids) = client.key.clone();
-    let certificate = Client { tags, spiffe_ids, sni: None };
-    let trims = trims(client.first, &to.destinations(mesh));
-    let call = Call { mesh, client: &certificate, destination: &to.name, trims };
-    let explanation = explain::explain(&call, &explained);
+    let trims = trims(client.first, &ids);
+    let explanation = explain::explain(&call(&client.key, trims), &servers);
     Ok(Access { verdict: Verdict::of(&checks), checks, truncated, explanation })
+}
+
+/// Clients with one certificate.
+pub type CallerGroup<'a> = Group<ClientClass, &'a Arc<Resource>>;
+
+/// Where something is called.
+#[derive(Debug)]
+pub struct Ports<'a> {
+    /// The inbounds of a workload of this zone that take calls now; `None` for what is asked as a destination.
+    servers: Option<Vec<Server<'a>>>,
+    /// What clients call it as; none for a Dataplane.
+    destinations: Vec<&'a Arc<Destination>>,
 }
 
 /// A first value, and how many there are like it.
@@ -187,6 +223,7 @@ impl<'a> Server<'a> {
         explain::Server {
             place: explain::Place::Inbound(self.dataplane, self.inbound),
             requires: Requirement::from(requires),
+            permissive: requires.is_permissive(),
             server_names: self.connection.sni.iter().cloned().collect(),
         }
     }
@@ -195,6 +232,11 @@ impl<'a> Server<'a> {
     fn port(&self) -> String {
         let of_service = self.connection.port.as_ref().map(|(name, _)| name.clone());
         of_service.unwrap_or_else(|| self.inbound.section_name())
+    }
+
+    /// The number of the service's port.
+    fn service_port(&self) -> Option<u32> {
+        self.connection.port.as_ref().map(|(_, number)| *number)
     }
 
     fn is_at(&self, port: &str) -> bool {
@@ -219,21 +261,26 @@ pub enum InboundRequirement {
 }
 
 impl InboundRequirement {
-    pub fn of(mesh: &MeshSnapshot, selector: &PolicySelector<'_>, server: &Server<'_>) -> InboundRequirement {
+    pub fn of(mesh: &MeshSnapshot, server: &Server<'_>) -> InboundRequirement {
         let effective = Effective::of(mesh, server.dataplane);
         let tls = effective.server_tls(server.inbound);
-        if tls == ServerTls::Off {
-            return InboundRequirement::Nothing;
+        match effective.permissions(server.inbound) {
+            _ if tls == ServerTls::Off => InboundRequirement::Nothing,
+            _ if server.connection.plain => InboundRequirement::NothingPlain,
+            None => InboundRequirement::Nothing,
+            Some(permissions) => InboundRequirement::Permission {
+                permissions,
+                sni: server.connection.sni.clone(),
+                permissive: tls == ServerTls::Permissive,
+            },
         }
-        if server.connection.plain {
-            return InboundRequirement::NothingPlain;
-        }
-        let policies = mesh.policies_of(Kind::MeshTrafficPermission);
-        InboundRequirement::Permission {
-            permissions: policy::permission::resolve(policies, server.dataplane, server.inbound, selector),
-            sni: server.connection.sni.clone(),
-            permissive: tls == ServerTls::Permissive,
-        }
+    }
+}
+
+impl InboundRequirement {
+    /// Whether clients without TLS get in, whatever is required of others.
+    fn is_permissive(&self) -> bool {
+        matches!(self, InboundRequirement::Permission { permissive: true, .. })
     }
 }
 
@@ -248,35 +295,29 @@ impl From<&InboundRequirement> for Requirement {
     }
 }
 
-/// What the certificate of a proxy says: its identity, or what the mesh makes of its tags.
-pub fn certificate(mesh: &MeshSnapshot, dataplane: &Resource) -> Certificate {
-    let Client { tags, spiffe_ids, .. } = ClientClass::of(mesh, dataplane).client().clone();
-    (tags, spiffe_ids)
-}
-
 /// Whether a client may call a server.
-pub fn check(
-    client: &Group<Certificate, &Arc<Resource>>,
-    server: &Group<InboundRequirement, Server<'_>>,
-) -> Check {
-    let (tags, spiffe_ids) = client.key.clone();
-    let mut certificate = Client { tags, spiffe_ids, sni: None };
+pub fn check(client: &CallerGroup<'_>, server: &Group<InboundRequirement, Server<'_>>) -> Check {
+    let certificate = client.key.client();
     let spiffe_id = certificate.spiffe_ids.first().map(SpiffeId::to_string).unwrap_or_default();
     let (effect, rule, reason) = match &server.key {
         InboundRequirement::Nothing => {
-            let reason = "allowed: the mesh has no mTLS, so servers ask no client for a certificate";
+            let reason = "allowed: the mesh has no mTLS, so servers do not require client certificates";
             (Effect::Allow, None, reason.to_owned())
         }
         InboundRequirement::NothingPlain => {
-            let reason = "allowed: mTLS is PERMISSIVE and not every server has a certificate yet, so clients connect \
-                          without TLS and servers ask for no certificate";
+            let reason = "allowed: mTLS is PERMISSIVE and not every server has a certificate yet, so \
+            clients connect without TLS and servers do not require certificates";
             (Effect::Allow, None, reason.to_owned())
+        }
+        InboundRequirement::Permission { permissive, .. } if client.key.is_plain() => {
+            let effect = if *permissive { Effect::Allow } else { Effect::Deny };
+            (effect, None, explain::without_certificate(*permissive).to_owned())
         }
         InboundRequirement::Permission { permissive, .. } if spiffe_id.is_empty() => {
             (Effect::Deny, None, without_identity() + note(*permissive))
         }
         InboundRequirement::Permission { permissions, sni, permissive } => {
-            certificate.sni.clone_from(sni);
+            let certificate = Client { sni: sni.clone(), ..certificate.clone() };
             let decision = permissions.decide(&certificate);
             let note = note(*permissive && !decision.is_allowed());
             (decision.effect, decision.origin, permissions.explain(&certificate) + note)
@@ -286,12 +327,32 @@ pub fn check(
         client: client.first.kri(""),
         clients: client.size,
         spiffe_id,
-        server: server.first.dataplane.kri(&server.first.inbound.section_name()),
+        server: inbound_name(server.first.dataplane, server.first.inbound),
         servers: server.size,
         effect,
         rule,
         reason,
     }
+}
+
+/// What servers that are not inbounds of this zone say to a client, as a check.
+fn of_answer(client: &CallerGroup<'_>, answer: Answer) -> Check {
+    let identity = client.key.client().spiffe_ids.first();
+    Check {
+        client: client.first.kri(""),
+        clients: client.size,
+        spiffe_id: identity.map(SpiffeId::to_string).unwrap_or_default(),
+        server: answer.server,
+        servers: answer.servers,
+        effect: answer.effect,
+        rule: answer.rule,
+        reason: answer.reason,
+    }
+}
+
+fn inbound_name(dataplane: &Resource, inbound: &Inbound) -> String {
+    let kri = dataplane.kri(&inbound.section_name());
+    kri.map_or_else(|| dataplane.name().to_owned(), |kri| kri.to_string())
 }
 
 fn without_identity() -> String {
@@ -304,5 +365,5 @@ fn without_identity() -> String {
 
 /// What to know about a server that denies and is permissive.
 fn note(permissive: bool) -> &'static str {
-    if permissive { "; mTLS is PERMISSIVE, so clients without TLS are let in all the same" } else { "" }
+    if permissive { "; mTLS is PERMISSIVE, so clients without TLS are accepted anyway" } else { "" }
 }

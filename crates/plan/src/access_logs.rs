@@ -1,4 +1,4 @@
-//! What is written down about requests and connections: MeshAccessLog.
+//! Access logs of requests and connections: MeshAccessLog.
 
 use policy::{ClientMatch, InboundRule, conf};
 use resources::{

@@ -1,4 +1,4 @@
-//! When a proxy stops sending: MeshCircuitBreaker.
+//! Limits and outlier detection: MeshCircuitBreaker.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Classes of proxies: those that call the same in the same way share what is planned for it.
 //!
-//! A class holds everything that planning outbounds looks at besides the mesh, and nothing else, so that
+//! A class holds everything that planning outbounds looks at, except the mesh, and nothing else, so that
 //! proxies of one class cannot get different outbounds. Two proxies that land in different classes though
 //! they could share one get the same bytes, at the price of planning twice.
 
@@ -83,7 +83,7 @@ impl Hash for Calls {
     }
 }
 
-/// Everything that the outbounds of a proxy depend on, besides the mesh.
+/// Everything that the outbounds of a proxy depend on, except the mesh.
 #[derive(Debug, Clone)]
 pub struct Class {
     pub mesh: Arc<str>,
@@ -110,7 +110,7 @@ pub struct Class {
     pub stub: bool,
     /// How its connections are secured, as far as policies say it.
     pub parameters: Option<Arc<TlsParameters>>,
-    /// Policies are told apart by version: a change makes another class of those it selects.
+    /// Policies are distinguished by version: a change makes another class of those it selects.
     pub applying: Applying,
 }
 

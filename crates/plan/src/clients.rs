@@ -1,4 +1,4 @@
-//! Rules that tell clients apart, by identity or by the server name they ask for.
+//! Rules for certain clients, by identity or by the server name they ask for.
 
 use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 

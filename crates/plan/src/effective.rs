@@ -210,7 +210,7 @@ impl<'a> Effective<'a> {
         }
     }
 
-    /// Who may call an inbound; `None` without mTLS, because clients cannot be told apart.
+    /// Who may call an inbound; `None` without mTLS, because clients cannot be identified.
     pub fn permissions(&self, inbound: &Inbound) -> Option<Permissions> {
         if self.server_tls_by_default() == ServerTls::Off {
             return None;
@@ -266,7 +266,7 @@ impl<'a> Effective<'a> {
         self.outbound[at].get_or_init(|| match kind.descriptor().policy {
             Some(traits) if traits.is_about(Side::Outbound) => {
                 let views = self.policies(kind).iter().map(|policy| &policy.view);
-                let known = Known { snapshot: self.snapshot, routes: self.routes() };
+                let known = MeshReferences { snapshot: self.snapshot, routes: self.routes() };
                 policy::outbound::resolve(views, &known, traits.merge)
             }
             _ => ResourceRules::NONE,
@@ -352,7 +352,7 @@ pub fn knows(snapshot: &MeshSnapshot, policy: &Kri, target: &TargetRef) -> bool 
         _ => false,
     };
     let routes = Routes::for_reference(snapshot, target);
-    let known = Known { snapshot, routes: &routes };
+    let known = MeshReferences { snapshot, routes: &routes };
     !policy::outbound::named(&known, policy, target).is_empty()
         || (by_tags && target.name.as_deref().is_some_and(|name| snapshot.selections.serves(name)))
 }
@@ -403,12 +403,12 @@ pub fn ports<'a>(snapshot: &'a MeshSnapshot, resource: &Kri) -> impl Iterator<It
 }
 
 /// A mesh as policies refer to it.
-struct Known<'a> {
+struct MeshReferences<'a> {
     snapshot: &'a MeshSnapshot,
     routes: &'a Routes,
 }
 
-impl Destinations for Known<'_> {
+impl Destinations for MeshReferences<'_> {
     fn mesh(&self) -> Option<Kri> {
         self.snapshot.mesh.kri("")
     }

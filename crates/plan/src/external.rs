@@ -180,7 +180,7 @@ fn pem(field: &str, source: &DataSource, what: &str) -> Result<String, String> {
         (_, Some(text), _) => text.clone(),
         (.., Some(secret)) => {
             return Err(format!(
-                "{path} refers to secret {secret:?}, which the mesh does not have, or signs with; create one"
+                "{path} refers to secret {secret:?}, which does not exist in the mesh or is one of its signing keys; create another secret"
             ));
         }
         _ => return Err(format!("{path} is empty; give secret, inline or inlineString")),

@@ -1,4 +1,4 @@
-//! Which endpoints of a destination are asked how they are: MeshHealthCheck.
+//! Health checks of the endpoints of a destination: MeshHealthCheck.
 
 use std::sync::Arc;
 

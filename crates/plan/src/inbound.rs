@@ -1,6 +1,6 @@
 //! Where the proxy accepts traffic for its application.
 
-mod said;
+mod policies;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::{
     is_http, names::InboundFacts, port_of,
 };
 
-use said::Said;
+use policies::InboundPolicies;
 
 /// The tag tools read a listener's unified name from when it has no tags.
 pub(crate) const UNIFIED_NAME: &str = "kuma.io/unified-name";
@@ -93,9 +93,9 @@ fn one(
         spec.tags.clone()
     };
     let tls = context.effective.server_tls(spec);
-    let said = Said::of(context.effective, spec);
-    said.report(whose, tls, problems);
-    let timeouts = Timeouts::of_inbound(&said.timeouts, protocol);
+    let policies = InboundPolicies::of(context.effective, spec);
+    policies.report(whose, tls, problems);
+    let timeouts = Timeouts::of_inbound(&policies.timeouts, protocol);
     Some(Inbound {
         names: context.names.inbound(InboundFacts {
             section: &section,
@@ -118,11 +118,11 @@ fn one(
         tags,
         permissions: context.effective.permissions(spec),
         timeouts,
-        clients: ClientTimeouts::of_inbound(&said.timeouts, timeouts.request),
-        breaker: breakers::of_inbound(&said.breakers),
-        faults: Faults::of_inbound(&said.faults_from, &said.faults),
-        limits: RateLimits::of_inbound(&said.limits),
-        logs: context.logs.of_inbound(&said.logs, service, is_http(protocol)),
+        clients: ClientTimeouts::of_inbound(&policies.timeouts, timeouts.request),
+        breaker: breakers::of_inbound(&policies.breakers),
+        faults: Faults::of_inbound(&policies.faults_from, &policies.faults),
+        limits: RateLimits::of_inbound(&policies.limits),
+        logs: context.logs.of_inbound(&policies.logs, service, is_http(protocol)),
     })
 }
 
@@ -140,7 +140,7 @@ fn protocol_of(spec: &dataplane::Inbound, whose: &str, problems: &mut Vec<Proble
         Named::Other(unknown) => {
             if !unknown.is_empty() {
                 problems.push(Problem::new(Code::UnknownProtocol, format!(
-                    "{whose}: protocol {unknown:?} is none of grpc, http, http2, kafka, tcp; it is proxied as tcp"
+                    "{whose}: protocol {unknown:?} is not one of grpc, http, http2, kafka, tcp; it is proxied as tcp"
                 )));
             }
             Protocol::Tcp

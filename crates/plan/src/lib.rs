@@ -1,4 +1,4 @@
-//! What one proxy must do, in the words of the mesh.
+//! The plan of one proxy, in terms of the mesh.
 //!
 //! `for_proxy` is a pure function of a snapshot and of what is known about the proxy. Names are
 //! chosen here, once per proxy ([`names`]), and travel with what they name: nothing downstream looks
@@ -11,6 +11,7 @@
 
 pub mod access;
 mod access_logs;
+mod address_values;
 mod agent;
 mod backend;
 mod balancing;
@@ -20,7 +21,6 @@ mod clients;
 pub mod effective;
 mod external;
 mod faults;
-mod given;
 mod health_checks;
 mod held;
 mod hostnames;
@@ -69,9 +69,9 @@ use resources::{
 use topology::{DestinationId, MeshSnapshot, Protocol};
 
 use access_logs::Logs;
+use address_values::{ip_of, port_of};
 use backend::Backends;
 use balancing::Balancing;
-use given::{ip_of, port_of};
 use reads::Recorder;
 use retries::OutboundRetries;
 use timeouts::OutboundTimeouts;
@@ -85,16 +85,16 @@ pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
 pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
 pub use health_checks::{HealthChecks, Probe};
-pub use held::{Held, callable};
+pub use held::{Held, callable, never_trimmed};
 pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames, claimed_twice};
-pub use locality::{Affinity, Locality, Standing};
+pub use locality::{Affinity, EndpointRank, Locality};
 pub use meanings::{Meaning, Role, address_stats, meanings};
 pub use metrics::{CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
 pub use names::{
     AdminNames, AgentNames, InboundNames, ListenerNames, Names, OutboundNames, PassthroughNames, SecretNames,
     StubNames, SystemNames,
 };
-pub use passthrough::{Host, Way, WayProtocol};
+pub use passthrough::{Host, PassthroughMatch, PassthroughProtocol};
 pub use patches::Patches;
 pub use problem::{Code, Problem};
 pub use proxy::{Admin, AdminTarget, AdminTls, ProxyKind, ProxyTraits};
@@ -293,7 +293,7 @@ pub struct Passthrough {
     /// Whether the traffic goes on from here; when not, it is accepted and ends.
     pub allowed: bool,
     /// What goes on all the same.
-    pub ways: Arc<[Way]>,
+    pub ways: Arc<[PassthroughMatch]>,
     /// `None` for what the application sends: the proxy decides.
     pub reuse_port: Option<bool>,
     pub logs: Vec<AccessLog>,
@@ -461,7 +461,7 @@ pub fn outgoing_while(snapshot: &MeshSnapshot, class: &Class, held: Option<&Held
     };
     let mut problems = Vec::new();
     let mut backends = Backends::none(&context);
-    let outbound::Offered { outbounds, hostnames, stub } =
+    let outbound::OutboundPlan { outbounds, hostnames, stub } =
         outbound::plan(&context, &mut backends, &mut problems);
     let backends = backends.all();
     problems.extend(health_checks::unchecked(effective, &backends));

@@ -43,13 +43,13 @@ pub struct Groups {
     zone: Arc<str>,
     affinities: Vec<Affinity>,
     /// Other zones by the place of their rule, which is their priority; a rule that is for other clients has none.
-    failover: Vec<Option<Leads>>,
+    failover: Vec<Option<FailoverZones>>,
     overprovisioning: u32,
 }
 
 /// The zones that a rule of the failover is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Leads {
+enum FailoverZones {
     /// All, and traffic does not go there.
     Nowhere,
     Anywhere,
@@ -65,9 +65,9 @@ pub struct Affinity {
     pub weight: u32,
 }
 
-/// Where an endpoint stands in the eyes of a client.
+/// The rank of an endpoint for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing<'l> {
+pub struct EndpointRank<'l> {
     /// 0 is tried first.
     pub priority: u32,
     pub affinity: Option<&'l Affinity>,
@@ -93,19 +93,22 @@ impl Locality {
         Locality::Grouped(Groups {
             zone: zone.clone(),
             affinities: affinities(tags.unwrap_or_default(), client),
-            failover: rules.iter().map(|rule| applies(rule, zone).then(|| Leads::of(&rule.to))).collect(),
+            failover: rules
+                .iter()
+                .map(|rule| applies(rule, zone).then(|| FailoverZones::of(&rule.to)))
+                .collect(),
             overprovisioning: overprovisioning(cross),
         })
     }
 
     /// Where an endpoint stands; `None` for one that the client never calls.
-    pub fn standing(&self, endpoint: &Endpoint) -> Option<Standing<'_>> {
-        let plain = |priority| Some(Standing { priority, affinity: None });
+    pub fn standing(&self, endpoint: &Endpoint) -> Option<EndpointRank<'_>> {
+        let plain = |priority| Some(EndpointRank { priority, affinity: None });
         match self {
             Locality::Disabled => plain(0),
             Locality::OwnZoneFirst { zone } => plain(u32::from(other_zone(endpoint, zone).is_some())),
             Locality::Grouped(groups) => match other_zone(endpoint, &groups.zone) {
-                None => Some(Standing { priority: 0, affinity: groups.affinity(endpoint) }),
+                None => Some(EndpointRank { priority: 0, affinity: groups.affinity(endpoint) }),
                 Some(zone) => groups.priority_of(zone).and_then(plain),
             },
         }
@@ -135,26 +138,26 @@ impl Groups {
     fn priority_of(&self, zone: &str) -> Option<u32> {
         let rules = self.failover.iter().zip(1..).filter_map(|(rule, place)| Some((rule.as_ref()?, place)));
         let (rule, place) = rules.into_iter().find(|(rule, _)| rule.are_about(zone))?;
-        (*rule != Leads::Nowhere).then_some(place)
+        (*rule != FailoverZones::Nowhere).then_some(place)
     }
 }
 
-impl Leads {
-    fn of(to: &ToZone) -> Leads {
+impl FailoverZones {
+    fn of(to: &ToZone) -> FailoverZones {
         let zones = || to.zones.iter().flatten().cloned().collect();
         match to.type_ {
-            ToZoneType::None => Leads::Nowhere,
-            ToZoneType::Any => Leads::Anywhere,
-            ToZoneType::AnyExcept => Leads::AnywhereBut(zones()),
-            ToZoneType::Only | ToZoneType::Other(_) => Leads::Only(zones()),
+            ToZoneType::None => FailoverZones::Nowhere,
+            ToZoneType::Any => FailoverZones::Anywhere,
+            ToZoneType::AnyExcept => FailoverZones::AnywhereBut(zones()),
+            ToZoneType::Only | ToZoneType::Other(_) => FailoverZones::Only(zones()),
         }
     }
 
     fn are_about(&self, zone: &str) -> bool {
         match self {
-            Leads::Nowhere | Leads::Anywhere => true,
-            Leads::Only(zones) => zones.contains(zone),
-            Leads::AnywhereBut(zones) => !zones.contains(zone),
+            FailoverZones::Nowhere | FailoverZones::Anywhere => true,
+            FailoverZones::Only(zones) => zones.contains(zone),
+            FailoverZones::AnywhereBut(zones) => !zones.contains(zone),
         }
     }
 }

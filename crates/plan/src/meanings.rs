@@ -13,7 +13,7 @@ use topology::DestinationId;
 
 use crate::{
     Admin, AgentConfiguration, AgentPart, Backend, Collector, Host, Inbound, Metrics, Outbound, Passthrough,
-    ProxyPlan, Route, Routing, Stub, Way,
+    PassthroughMatch, ProxyPlan, Route, Routing, Stub,
 };
 
 /// What a name stands for.
@@ -40,7 +40,7 @@ pub enum Role {
 ///
 /// Where two objects have one name, the one that shows in statistics is meant: a virtual host never does.
 pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> {
-    let mut known = Known::default();
+    let mut known = MeaningIndex::default();
     plan.inbounds.iter().for_each(|inbound| known.inbound(inbound, dataplane));
     plan.outbounds.iter().for_each(|outbound| known.outbound(outbound));
     plan.backends.iter().for_each(|backend| known.backend(backend));
@@ -81,9 +81,9 @@ pub fn address_stats(address: IpAddr, port: u16) -> String {
 }
 
 #[derive(Default)]
-struct Known(BTreeMap<String, Meaning>);
+struct MeaningIndex(BTreeMap<String, Meaning>);
 
-impl Known {
+impl MeaningIndex {
     /// The first part of the proxy that a name belongs to is meant. Where it is of several resources, such
     /// as a cluster that two inbounds share, it stands for what they have in common.
     fn add<'a>(&mut self, meaning: &Meaning, names: impl IntoIterator<Item = &'a str>) {
@@ -126,7 +126,7 @@ impl Known {
         self.listener(&meaning, &names.listener, names.listener_stats.as_deref(), [(*address, *port)]);
         self.add(&meaning, [names.cluster.as_str(), &names.filter_stats]);
         self.add(&meaning, names.cluster_stats.as_deref());
-        for Way { name, stats, hosts, .. } in ways.iter() {
+        for PassthroughMatch { name, stats, hosts, .. } in ways.iter() {
             self.add(&meaning, [name.as_str(), stats]);
             for Host { cluster, cluster_stats, .. } in hosts {
                 self.add(&meaning, [cluster.as_str()]);

@@ -1,5 +1,5 @@
-//! What a MeshMetric makes of a proxy: pages of metrics at its address, ways to collectors, and what the
-//! agent beside it is sent, which gathers the metrics.
+//! What a MeshMetric adds to a proxy: pages of metrics at its address, routes to collectors, and the
+//! configuration of the agent that gathers the metrics.
 
 mod agent;
 mod counting;
@@ -108,8 +108,8 @@ pub(crate) fn plan(
         None => Problem::new(code, text),
     };
     if work_dir.is_empty() {
-        let text = "MeshMetric: the proxy does not say where its agent's work directory is, so that its agent cannot \
-                    be asked for metrics";
+        let text = "MeshMetric: the proxy does not say where its agent's work directory is, so its agent \
+        cannot serve metrics";
         problems.push(problem(Code::NoWorkDirectory, text.to_owned()));
         return None;
     }
@@ -171,7 +171,7 @@ impl Making<'_> {
             problems.push((self.problem)(
                 Code::PortConflict,
                 format!(
-                    "{whose} cannot listen at {at}: something else of this proxy does; choose another port"
+                    "{whose} cannot listen at {at}: another part of this proxy does; choose another port"
                 ),
             ));
             return None;
@@ -274,7 +274,7 @@ impl Making<'_> {
         problems.push((self.problem)(
             Code::NameConflict,
             format!(
-                "{whose} is called {} in Envoy, as another backend is already; the first one is used",
+                "{whose} has the name {} in Envoy, which another backend already has; the first one is used",
                 names.listener
             ),
         ));

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What is offered, and what is not and answered.
-pub(crate) struct Offered {
+pub(crate) struct OutboundPlan {
     pub(crate) outbounds: Vec<Outbound>,
     pub(crate) hostnames: Hostnames,
     pub(crate) stub: Option<Stub>,
@@ -33,7 +33,7 @@ pub(crate) fn plan(
     context: &Context<'_>,
     backends: &mut Backends<'_>,
     problems: &mut Vec<Problem>,
-) -> Offered {
+) -> OutboundPlan {
     let mut planned = Planned {
         context,
         backends,
@@ -70,7 +70,7 @@ pub(crate) fn plan(
     }
     let lost = planned.hostnames.conflicts.iter().map(conflict_of);
     planned.problems.extend(lost);
-    Offered { outbounds: planned.outbounds, hostnames: planned.hostnames, stub }
+    OutboundPlan { outbounds: planned.outbounds, hostnames: planned.hostnames, stub }
 }
 
 struct Planned<'c, 'p, 'a> {

@@ -18,20 +18,20 @@ use resources::{
 
 use crate::{Code, OwnContext, Problem};
 
-/// How much of what the application sends elsewhere is let through.
-pub(crate) enum Exits {
+/// How much of the application's traffic to other destinations is allowed.
+pub(crate) enum AllowedPassthrough {
     All,
     Nothing,
-    Matched(Vec<Way>),
+    Matched(Vec<PassthroughMatch>),
 }
 
-/// Traffic that is let through, with what Envoy tells it by.
+/// Allowed traffic, with what Envoy recognises it by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Way {
+pub struct PassthroughMatch {
     /// The name of its chain; the same in both schemes.
     pub name: String,
     pub stats: String,
-    pub protocol: WayProtocol,
+    pub protocol: PassthroughProtocol,
     /// Every port, without one.
     pub port: Option<u16>,
     /// Every address, without some.
@@ -44,9 +44,9 @@ pub struct Way {
     pub server_first: bool,
 }
 
-/// What is spoken on a way, in the order of ways.
+/// The protocol of a match, in the order of matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum WayProtocol {
+pub enum PassthroughProtocol {
     Tls,
     Tcp,
     Http,
@@ -64,41 +64,41 @@ pub struct Host {
     pub cluster_stats: Option<String>,
 }
 
-impl WayProtocol {
-    fn of(protocol: &MatchProtocol) -> Option<WayProtocol> {
+impl PassthroughProtocol {
+    fn of(protocol: &MatchProtocol) -> Option<PassthroughProtocol> {
         Some(match protocol {
-            MatchProtocol::Tls => WayProtocol::Tls,
-            MatchProtocol::Tcp | MatchProtocol::Mysql => WayProtocol::Tcp,
-            MatchProtocol::Http => WayProtocol::Http,
-            MatchProtocol::Http2 => WayProtocol::Http2,
-            MatchProtocol::Grpc => WayProtocol::Grpc,
+            MatchProtocol::Tls => PassthroughProtocol::Tls,
+            MatchProtocol::Tcp | MatchProtocol::Mysql => PassthroughProtocol::Tcp,
+            MatchProtocol::Http => PassthroughProtocol::Http,
+            MatchProtocol::Http2 => PassthroughProtocol::Http2,
+            MatchProtocol::Grpc => PassthroughProtocol::Grpc,
             MatchProtocol::Other(_) => return None,
         })
     }
 
     fn word(self) -> &'static str {
         match self {
-            WayProtocol::Tls => "tls",
-            WayProtocol::Tcp => "tcp",
-            WayProtocol::Http => "http",
-            WayProtocol::Http2 => "http2",
-            WayProtocol::Grpc => "grpc",
+            PassthroughProtocol::Tls => "tls",
+            PassthroughProtocol::Tcp => "tcp",
+            PassthroughProtocol::Http => "http",
+            PassthroughProtocol::Http2 => "http2",
+            PassthroughProtocol::Grpc => "grpc",
         }
     }
 
     /// Whether single requests are looked at.
     pub fn is_http(self) -> bool {
-        self >= WayProtocol::Http
+        self >= PassthroughProtocol::Http
     }
 
     /// Whether servers are spoken to in HTTP/2.
     pub fn is_http2(self) -> bool {
-        self > WayProtocol::Http
+        self > PassthroughProtocol::Http
     }
 }
 
 /// What the policies let through; `None` where there are none.
-pub(crate) fn exits(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Option<Exits> {
+pub(crate) fn exits(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Option<AllowedPassthrough> {
     let merged = context.effective.proxy(Kind::MeshPassthrough)?;
     let policy = merged.origins.last();
     if context.redirect().is_none() {
@@ -111,19 +111,19 @@ pub(crate) fn exits(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Op
         Err(reason) => {
             problems.push(Problem::new(Code::UnreadablePolicy, reason));
             // What is forbidden stays forbidden.
-            return Some(Exits::Nothing);
+            return Some(AllowedPassthrough::Nothing);
         }
     };
     Some(match conf.passthrough_mode {
-        Some(PassthroughMode::All) => Exits::All,
-        Some(PassthroughMode::None) => Exits::Nothing,
+        Some(PassthroughMode::All) => AllowedPassthrough::All,
+        Some(PassthroughMode::None) => AllowedPassthrough::Nothing,
         Some(PassthroughMode::Matched | PassthroughMode::Other(_)) | None => {
-            let mut ways = Ways::default();
+            let mut ways = PassthroughMatches::default();
             ways.add_all(conf.append_match.as_deref().unwrap_or_default());
             problems.extend(
                 ways.conflicts.iter().map(|text| problem(Code::PassthroughConflict, policy, text.clone())),
             );
-            Exits::Matched(ways.sorted())
+            AllowedPassthrough::Matched(ways.sorted())
         }
     })
 }
@@ -136,28 +136,29 @@ fn problem(code: Code, policy: Option<&Kri>, text: String) -> Problem {
 }
 
 /// Those of a listener's IP version.
-pub(crate) fn of_version(ways: &[Way], listener: IpAddr) -> Arc<[Way]> {
-    let same = |way: &&Way| way.addresses.is_none_or(|of| of.first.is_ipv4() == listener.is_ipv4());
+pub(crate) fn of_version(ways: &[PassthroughMatch], listener: IpAddr) -> Arc<[PassthroughMatch]> {
+    let same =
+        |way: &&PassthroughMatch| way.addresses.is_none_or(|of| of.first.is_ipv4() == listener.is_ipv4());
     ways.iter().filter(same).cloned().collect()
 }
 
-/// What Envoy tells ways apart by: no two may agree in all of it.
+/// What Envoy distinguishes matches by: no two may agree in all of it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Told {
+struct MatchKey {
     port: Option<u16>,
     addresses: Option<Addresses>,
     server_name: Option<String>,
     /// Versions of HTTP look alike.
-    protocol: WayProtocol,
+    protocol: PassthroughProtocol,
 }
 
 #[derive(Default)]
-struct Ways {
-    found: BTreeMap<Told, Way>,
+struct PassthroughMatches {
+    found: BTreeMap<MatchKey, PassthroughMatch>,
     conflicts: BTreeSet<String>,
 }
 
-impl Ways {
+impl PassthroughMatches {
     /// What is said about a port counts before what is said about all.
     fn add_all(&mut self, matches: &[Match]) {
         let port = |given: &Match| given.port.and_then(|port| u16::try_from(port).ok());
@@ -172,7 +173,7 @@ impl Ways {
     }
 
     fn add(&mut self, given: &Match, port: Option<u16>) {
-        let Some(protocol) = WayProtocol::of(&given.protocol) else { return };
+        let Some(protocol) = PassthroughProtocol::of(&given.protocol) else { return };
         let value = given.value.trim_end_matches('.').to_ascii_lowercase();
         let domain = given.type_ == MatchType::Domain;
         let addresses = match given.type_ {
@@ -195,7 +196,7 @@ impl Ways {
             cluster,
         };
         let any_host = domain && value == "*";
-        let way = Way {
+        let way = PassthroughMatch {
             stats: legacy::sanitize_stat(&name),
             name,
             protocol,
@@ -208,9 +209,9 @@ impl Ways {
         self.put(way, given, shared);
     }
 
-    fn put(&mut self, way: Way, given: &Match, shared: bool) {
-        let seen_as = if way.protocol.is_http() { WayProtocol::Http } else { way.protocol };
-        let told = Told {
+    fn put(&mut self, way: PassthroughMatch, given: &Match, shared: bool) {
+        let seen_as = if way.protocol.is_http() { PassthroughProtocol::Http } else { way.protocol };
+        let told = MatchKey {
             port: way.port,
             addresses: way.addresses,
             server_name: way.server_name.clone(),
@@ -224,7 +225,7 @@ impl Ways {
         if known.protocol != way.protocol {
             let port = way.port.map_or("every port".to_owned(), |port| format!("port {port}"));
             self.conflicts.insert(format!(
-                "{} {} at {port} cannot be told from {}, which is let through there already: it is ignored",
+                "{} {} at {port} matches the same traffic as {}, which is already allowed there: it is ignored",
                 given.protocol,
                 given.value,
                 known.protocol.word(),
@@ -238,8 +239,8 @@ impl Ways {
     }
 
     /// In Kuma's order, which Envoy does not look at and people do.
-    fn sorted(self) -> Vec<Way> {
-        let mut ways: Vec<Way> = self.found.into_values().collect();
+    fn sorted(self) -> Vec<PassthroughMatch> {
+        let mut ways: Vec<PassthroughMatch> = self.found.into_values().collect();
         for way in &mut ways {
             way.hosts.sort_by(|a, b| {
                 let key = |host: &Host| (host.name.starts_with('*'), Reverse(host.name.split('.').count()));
@@ -252,7 +253,7 @@ impl Ways {
 }
 
 /// Single addresses come before networks, those before domains, and those before wildcards.
-fn order(way: &Way) -> impl Ord + '_ {
+fn order(way: &PassthroughMatch) -> impl Ord + '_ {
     let specific = match (way.addresses, way.server_name.as_deref()) {
         (Some(of), _) => match (of.first.is_ipv6(), of.prefix) {
             (true, 128) => 0,

@@ -25,20 +25,20 @@ pub(crate) use renamed::{of_calls, of_own};
 /// Modifications of a finished configuration, in the order in which they are made.
 #[derive(Clone)]
 pub struct Patches {
-    said: Arc<Said>,
+    said: Arc<PatchPolicies>,
     /// The policies they come from, lowest precedence first, each with how many it has.
     origins: Vec<(Kri, usize)>,
 }
 
 /// What policies add up to, read once for all proxies that they select.
-struct Said {
+struct PatchPolicies {
     modifications: Vec<Modification>,
     /// Of everything they say: modifications can be compared by it.
     digest: [u64; 2],
 }
 
-impl<'de> Deserialize<'de> for Said {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Said, D::Error> {
+impl<'de> Deserialize<'de> for PatchPolicies {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PatchPolicies, D::Error> {
         let conf = Value::deserialize(deserializer)?;
         let text = conf.to_string();
         let digest = [0u8, 1].map(|seed| {
@@ -47,7 +47,7 @@ impl<'de> Deserialize<'de> for Said {
             hasher.finish()
         });
         let conf: Conf = serde_json::from_value(conf).map_err(serde::de::Error::custom)?;
-        Ok(Said { modifications: conf.append_modifications.unwrap_or_default(), digest })
+        Ok(PatchPolicies { modifications: conf.append_modifications.unwrap_or_default(), digest })
     }
 }
 
@@ -55,7 +55,7 @@ impl Patches {
     /// Those of a proxy, or of a class of proxies; `None` for most.
     pub(crate) fn of(effective: &Effective<'_>, problems: &mut Vec<Problem>) -> Option<Patches> {
         let merged = effective.proxy(Kind::MeshProxyPatch)?;
-        match merged.typed::<Said>() {
+        match merged.typed::<PatchPolicies>() {
             Ok(said) => {
                 let policies = effective.policies(Kind::MeshProxyPatch).iter();
                 let count = |conf: &Value| {

@@ -22,7 +22,7 @@ pub enum ProxyKind {
     Egress,
 }
 
-/// What the proxy told about itself when it connected.
+/// What the proxy sent about itself when it connected.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProxyTraits {
     pub kind: ProxyKind,
@@ -49,7 +49,7 @@ pub struct ProxyTraits {
     pub readiness_address: Option<IpAddr>,
     /// Where kuma-dp keeps its files and sockets on the proxy's machine; empty where it did not say.
     pub work_dir: String,
-    /// The address of the machine, where kuma-dp was told it.
+    /// The address of the machine, where kuma-dp knows it.
     pub host_ip: Option<IpAddr>,
     /// The file of certificate authorities on the proxy's machine, if it has one.
     pub system_ca_path: Option<String>,
@@ -70,7 +70,7 @@ impl ProxyTraits {
         }
     }
 
-    /// A sidecar that has told nothing about itself.
+    /// A sidecar that has sent nothing about itself.
     pub fn assumed(mesh: &str, name: &str) -> ProxyTraits {
         ProxyTraits {
             kind: ProxyKind::Sidecar,

@@ -1,4 +1,4 @@
-//! How much an application gets: MeshRateLimit.
+//! Rate limits of an application: MeshRateLimit.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::clients;
 pub struct RateLimits {
     /// Of new connections.
     pub connections: Option<Rate>,
-    /// Of requests of clients that are not told apart.
+    /// Of requests of clients that are not distinguished.
     pub requests: Option<RequestLimit>,
     /// Of requests of certain clients; the first that matches counts.
     pub clients: Vec<ClientLimit>,

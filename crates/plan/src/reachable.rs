@@ -88,7 +88,7 @@ impl<'c> Reachable<'c> {
         }
         let Context { snapshot, reads, .. } = self.context;
         reads.note(Dependency::AllDestinations);
-        reads.note(Dependency::Permissions);
+        reads.note(Dependency::Rows);
         snapshot.destinations.values().filter(|destination| self.is_answered(&destination.id)).collect()
     }
 
@@ -98,7 +98,7 @@ impl<'c> Reachable<'c> {
         let (hosts, reads) = (&context.snapshot.virtual_hosts, context.reads);
         if let Some(client) = self.answered() {
             let permissions =
-                [Dependency::Reach(client.clone()), Dependency::ReachByDefault, Dependency::Permissions];
+                [Dependency::Reach(client.clone()), Dependency::ReachByDefault, Dependency::Rows];
             permissions.into_iter().chain([Dependency::AllVirtualHosts]).for_each(|read| reads.note(read));
             return hosts.by_name.values().collect();
         }

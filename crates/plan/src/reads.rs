@@ -31,8 +31,8 @@ pub enum Dependency {
     Reach(ClientClass),
     /// Which destinations clients may call that no rule names.
     ReachByDefault,
-    /// Which MeshTrafficPermissions there are.
-    Permissions,
+    /// Which rules decide about the clients of any destination.
+    Rows,
     /// Which MeshHTTPRoutes there are.
     Routes,
     /// A Dataplane: the proxy's own, and any other.
@@ -105,14 +105,13 @@ pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
     }
     touched.extend(affected.reach.iter().cloned().map(Dependency::Reach));
     touched.extend(affected.reach_by_default.then_some(Dependency::ReachByDefault));
+    touched.extend((!affected.rows.is_empty()).then_some(Dependency::Rows));
     touched.extend(affected.proxies.iter().cloned().map(Dependency::Proxy));
     let versions = affected.policies.iter().flat_map(|change| change.versions());
     for policy in versions {
-        match policy.resource.kind() {
-            Kind::MeshHTTPRoute => touched.insert(Dependency::Routes),
-            Kind::MeshTrafficPermission => touched.insert(Dependency::Permissions),
-            _ => false,
-        };
+        if policy.resource.kind() == Kind::MeshHTTPRoute {
+            touched.insert(Dependency::Routes);
+        }
     }
     touched
 }

@@ -1,5 +1,5 @@
-//! What an agent says about the redirection of its machine. It knows what the firewall does, so its word counts more
-//! than what is written in the Dataplane, which still says what the application may reach.
+//! What an agent says about the redirection of its machine. It knows what the firewall does, so it takes
+//! precedence over the Dataplane, which still says what the application may reach.
 
 use std::borrow::Cow;
 

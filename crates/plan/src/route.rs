@@ -1,4 +1,4 @@
-//! Which way the traffic of an outbound goes: MeshHTTPRoute and MeshTCPRoute.
+//! Where the traffic of an outbound goes: MeshHTTPRoute and MeshTCPRoute.
 //!
 //! Requests take the first route that matches; the most specific come first, and the last takes all that
 //! is left to the destination itself. Where only a MeshTCPRoute is about a destination, its connections

@@ -1,4 +1,4 @@
-//! How proxies of the mesh secure what they say to each other: mutual TLS, and MeshTLS about it.
+//! TLS between proxies of the mesh: mutual TLS, and MeshTLS.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::{Applying, Code, Names, Problem, SecretNames, ServerTls, TlsVersion, 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Security {
     pub secrets: SecretNames,
-    /// The trust domains whose proxies are believed.
+    /// The trust domains whose proxies are trusted.
     pub trust_domains: Arc<[String]>,
     /// `None` where no policy says any.
     pub parameters: Option<Arc<TlsParameters>>,
@@ -38,7 +38,7 @@ pub struct TlsParameters {
 }
 
 impl Security {
-    /// `None` while the mesh has no mTLS and the proxy no identity. Once there are MeshTrusts, all proxies believe what
+    /// `None` while the mesh has no mTLS and the proxy no identity. Once there are MeshTrusts, all proxies trust what
     /// these say, with whatever certificate they have themselves: so both kinds can call each other.
     pub(crate) fn of(
         snapshot: &MeshSnapshot,
@@ -103,7 +103,7 @@ pub(crate) fn problems(snapshot: &MeshSnapshot, dataplane: &Resource, problems: 
             format!("its provider is {}, and only Bundled has an effect", provider.type_)
         }
         _ if !topology::identities::is_ready(identity) => "it is not ready".to_owned(),
-        _ if snapshot.trusts.is_empty() => "there is no MeshTrust, so no proxy would believe it".to_owned(),
+        _ if snapshot.trusts.is_empty() => "there is no MeshTrust, so no proxy would trust it".to_owned(),
         _ => return,
     };
     let text = format!("MeshIdentity {:?}: {reason}", identity.name());

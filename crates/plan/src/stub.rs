@@ -1,6 +1,6 @@
 //! What answers calls to destinations that were trimmed: one listener for all of them, at their addresses.
 //!
-//! Calls are told apart by the address they were to go to, because an application may ask for any host there.
+//! Calls are distinguished by their destination address, because an application may ask for any host there.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

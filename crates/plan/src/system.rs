@@ -12,7 +12,7 @@ use resources::{
 
 use crate::{
     Admin, AdminTarget, Names, OwnContext, Passthrough, Problem, ProxyTraits, ServerTls, ip_of,
-    passthrough::{self, Exits},
+    passthrough::{self, AllowedPassthrough},
     port_of,
 };
 
@@ -33,7 +33,7 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
         v6.then_some((IpVersion::V6, IpAddr::V6(Ipv6Addr::UNSPECIFIED))),
     ];
     let lets_out = match &exits {
-        Some(exits) => matches!(exits, Exits::All),
+        Some(exits) => matches!(exits, AllowedPassthrough::All),
         None => context.mesh.is_none_or(Mesh::passthrough),
     };
     let lets_in = lets_in(context);
@@ -46,7 +46,7 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
                 Direction::Outbound => lets_out,
             };
             let ways = match &exits {
-                Some(Exits::Matched(ways)) if direction == Direction::Outbound => {
+                Some(AllowedPassthrough::Matched(ways)) if direction == Direction::Outbound => {
                     passthrough::of_version(ways, address)
                 }
                 _ => Arc::default(),

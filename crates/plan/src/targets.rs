@@ -1,4 +1,4 @@
-//! What policies are for and the mesh does not have.
+//! Targets of policies that do not exist in the mesh.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! How long things may take: MeshTimeout, and what holds where it says nothing.
+//! Timeouts: MeshTimeout, and the defaults where it is silent.
 
 mod clients;
 

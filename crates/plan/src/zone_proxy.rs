@@ -2,7 +2,7 @@
 //!
 //! What such a proxy does for one mesh is a [`Passage`], which does not depend on the proxy's own address: all
 //! proxies of a zone that are alike share it, and a change of one mesh is planned for that mesh alone. Connections are
-//! told apart by server name, which is all of TLS that a zone proxy reads, but where the mesh ends.
+//! distinguished by server name, which is all of TLS that a zone proxy reads, except where the mesh ends.
 
 mod lanes;
 mod passage;

@@ -1,4 +1,4 @@
-//! What the entries of policies say, and what they add up to.
+//! The confs of policy entries, and how they are merged.
 //!
 //! Confs are JSON until they are merged, because a policy says less than a whole conf; what comes out is
 //! read into the type of its kind. Many proxies are selected by the same policies, so both happens once
@@ -24,13 +24,13 @@ pub struct Conf {
     pub origin: Kri,
     pub value: Value,
     /// What it adds up to with confs of lower precedence.
-    known: Mutex<HashMap<Combination, Known>>,
+    known: Mutex<HashMap<Combination, CachedMerge>>,
 }
 
 /// The addresses of the other confs, lowest precedence first, and how they are merged.
 type Combination = (Shape, Vec<usize>);
 
-struct Known {
+struct CachedMerge {
     /// While these are held, no other conf can have one of the addresses.
     others: Vec<Weak<Conf>>,
     merged: Arc<[Arc<Merged>]>,
@@ -63,7 +63,7 @@ pub fn merged(confs: &[Arc<Conf>], shape: Shape) -> Arc<[Arc<Merged>]> {
     let Some((highest, others)) = confs.split_last() else { return Arc::new([]) };
     let combination = (shape, others.iter().map(|conf| Arc::as_ptr(conf).addr()).collect());
     let mut known = highest.known.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(Known { merged, .. }) = known.get(&combination) {
+    if let Some(CachedMerge { merged, .. }) = known.get(&combination) {
         return merged.clone();
     }
     // Not each time, so that many combinations do not cost their square.
@@ -72,7 +72,7 @@ pub fn merged(confs: &[Arc<Conf>], shape: Shape) -> Arc<[Arc<Merged>]> {
     }
     let merged: Arc<[Arc<Merged>]> = merge::merge(confs, shape).into_iter().map(Arc::new).collect();
     let others = others.iter().map(Arc::downgrade).collect();
-    known.insert(combination, Known { others, merged: merged.clone() });
+    known.insert(combination, CachedMerge { others, merged: merged.clone() });
     merged
 }
 

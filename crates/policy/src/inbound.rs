@@ -27,7 +27,7 @@ pub struct InboundRule {
 /// What an entry of `from` says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FromRule {
-    /// `None` for clients that cannot be told apart.
+    /// `None` for clients that cannot be distinguished.
     pub client: Option<ClientMatch>,
     pub conf: Arc<Conf>,
 }

@@ -1,4 +1,4 @@
-//! Which of two policies, and which of two entries, has the last word.
+//! Which of two policies, and which of two entries, takes precedence.
 //!
 //! Lists go from the lowest precedence to the highest: what comes later overrides.
 

@@ -12,7 +12,7 @@
 //! clients that either sort allows are allowed, and a deny in `from`, often the older "deny by default", holds
 //! only for clients that no rule in `rules` is about.
 //!
-//! What cannot be read refuses: an unknown action denies, a deny of clients that cannot be told apart
+//! What cannot be read refuses: an unknown action denies, a deny of clients that cannot be distinguished
 //! denies all clients, an allow of such clients allows none. Validation keeps unknown actions out of the
 //! store; labels in `from` get a warning.
 
@@ -215,7 +215,7 @@ impl Lists {
         self.add_matches(origin, conf, |client| Some(ClientMatch::of(client)));
     }
 
-    /// Only what matches one of the names: who it is that asks for it remains to be told.
+    /// Only calls that match one of the names; which client calls is still to be decided.
     fn add_rule_of_names(&mut self, origin: &Kri, conf: &RuleConf, names: &[String]) {
         self.add_matches(origin, conf, |client| {
             let asked = &client.sni.as_ref()?.value;
@@ -228,7 +228,7 @@ impl Lists {
         });
     }
 
-    /// `told` says who is meant by a match; `None` where the match is about something else.
+    /// `told` returns the client that a match means; `None` where the match is about something else.
     fn add_matches(
         &mut self,
         origin: &Kri,
@@ -254,7 +254,7 @@ impl Lists {
     }
 }
 
-/// `client` is `None` for clients that cannot be told apart.
+/// `client` is `None` for clients that cannot be distinguished.
 fn rule(client: Option<ClientMatch>, effect: Effect, origin: Kri) -> Option<Rule> {
     let client = match effect {
         Effect::Deny => client.unwrap_or(ClientMatch::Anyone),

@@ -1,4 +1,4 @@
-//! Does a policy apply to this proxy, and to which of its inbounds?
+//! Whether a policy applies to a proxy, and to which of its inbounds.
 //!
 //! Three gates, in this order: is the policy in effect at all, was it written for this zone and
 //! namespace, does its top-level `targetRef` choose the proxy.
@@ -267,7 +267,7 @@ fn names(owner: &Resource, reference: &TargetRef, resource: &Resource) -> bool {
     if reference.labels.as_ref().is_some_and(|labels| !labels.is_empty()) {
         return has_labels(reference, resource);
     }
-    // Most policies mean another resource, which can be told before an identifier is made.
+    // Most policies mean another resource, which shows before an identifier is built.
     if reference.name.as_deref().unwrap_or_default() != resource.display_name() {
         return false;
     }

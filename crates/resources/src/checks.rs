@@ -1,4 +1,4 @@
-//! What is wrong with the name, mesh and labels of a draft, as far as no control plane is needed to tell.
+//! What is wrong with the name, mesh and labels of a draft, as far as this can be checked without a control plane.
 //!
 //! A control plane calls this when it admits a write, and `kumactl` before it sends one. What depends on the
 //! mode of the control plane or on what is stored is checked where a write is admitted.

@@ -77,34 +77,34 @@ macro_rules! codes {
 codes! {
     AddressesExhausted = "addresses-exhausted", Error,
         "The range of virtual addresses of a kind of service, or of hostnames that VirtualOutbounds make, is used up, so \
-         some of them have no address: they cannot be called by an address or a hostname. Addresses of what is gone are \
-         given again when their quarantine ends.",
+         some of them have no address: they cannot be called by an address or a hostname. Addresses of \
+         deleted services are reused when their quarantine ends.",
         "Delete what is not needed, or set a larger range: ipam.*.cidr for services, dnsServer.CIDR for hostnames of \
          VirtualOutbounds. Another range of a kind of service gives all its services new addresses.";
     AuthorityExpiring = "authority-expiring", Warning,
-        "The certificate authority of the mesh ends within 30 days. After that no proxy gets a certificate that \
+        "The certificate authority of the mesh expires within 30 days. After that no proxy gets a certificate that \
          others accept.",
         "Add a backend with a new authority to the mesh, and make it the enabled one when all proxies trust it.";
     CertificateExpiring = "certificate-expiring", Error,
-        "The certificate of a proxy nears its end and was not renewed in time. When it ends, the proxy's traffic \
-         with mutual TLS ends too.",
+        "The certificate of a proxy expires soon and was not renewed in time. When it expires, the proxy's \
+        traffic with mutual TLS fails.",
         "Look for errors of the certificate authority in the control plane's log, and check that the proxy is connected.";
     Contradiction = "contradiction", Warning,
-        "Two permissions for the same proxies say the opposite about the same clients. A denial wins over an \
-         allowance.",
+        "Two permissions for the same proxies contradict each other about the same clients. Deny takes \
+        precedence over allow.",
         "Delete one of the two.";
     HostnameConflict = "hostname-conflict", Warning,
         "A hostname and port are claimed twice: by two VirtualOutbounds, by a VirtualOutbound and a service, or by \
-         HostnameGenerators for several services of a kind. One of them has it; the finding says which one. The others \
-         are not reached by it.",
+         HostnameGenerators for several services of a kind. One of them gets it; the finding says which \
+         one. The name does not lead to the others.",
         "Give one of the two another hostname or port. Let the template use something that differs, a label for \
          example, or select fewer services.";
     HostnameNotMade = "hostname-not-made", Warning,
-        "A VirtualOutbound selects inbounds and makes no hostname for some of them: its templates give no valid host or \
-         port with their tags, or the mesh has more hostnames than are made.",
+        "A VirtualOutbound selects inbounds and creates no hostname for some of them: its templates give no valid host or \
+         port with their tags, or the mesh has more hostnames than the limit.",
         "Guard tags that may be missing (`{{if .port}}{{.port}}{{else}}8080{{end}}`), or select less.";
     IdentityWithoutEffect = "identity-without-effect", Warning,
-        "The MeshIdentity that selects a proxy cannot be given to it, so the proxy has no certificate of it.",
+        "The MeshIdentity that selects a proxy cannot be used for it, so the proxy has no certificate from it.",
         "Look at the status of the MeshIdentity, and at what the finding says.";
     IndistinctClients = "indistinct-clients", Warning,
         "An entry of `from` names clients by something that a server does not see, so it has no effect.",
@@ -117,14 +117,14 @@ codes! {
          appears that it selects.",
         "Compare its targetRef with the names, labels and tags of your Dataplanes.";
     MetricsWithoutTls = "metrics-without-tls", Warning,
-        "A MeshMetric asks for a page of metrics over TLS, and the page is offered without it.",
+        "A MeshMetric asks for metrics over TLS, and they are served without it.",
         "Start kuma-dp with --metrics-cert-path and --metrics-key-path and use the TLS mode ProvidedTLS.";
     NameConflict = "name-conflict", Error,
         "Two parts of a proxy would have the same name in Envoy; the first one is used.",
         "Give one of the two inbounds another name.";
     NeedsMtls = "needs-mtls", Warning,
-        "A policy tells clients apart, and without mTLS no server knows who calls. Only what it says about all \
-         clients holds.",
+        "A policy distinguishes clients, and without mTLS servers cannot identify them. Only entries for \
+        all clients apply.",
         "Enable mTLS in the mesh, or write the policy for all clients.";
     MembersDisagree = "members-disagree", Warning,
         "A MeshMultiZoneService selects a MeshService that does not have one of its ports, or speaks another protocol \
@@ -133,42 +133,42 @@ codes! {
         "Give the MeshService the port with that protocol, or select others.";
     NoPermissions = "no-permissions", Warning,
         "Mutual TLS is on and the mesh has no MeshTrafficPermission, so every call between its proxies is denied.",
-        "Write a MeshTrafficPermission for what shall be called.";
+        "Write a MeshTrafficPermission for each call that should be allowed.";
     NoUsableBackend = "no-usable-backend", Error,
-        "None of the backends of a route can be called, so the route is left out; or what a policy sends goes to a \
-         backend that cannot take it.",
+        "None of the backends of a route can be called, so the route is left out; or a policy sends data to \
+        a backend that cannot receive it.",
         "Create one of the backends, or name one that exists.";
     NoWorkDirectory = "no-work-directory", Error,
         "A policy needs the agent beside a proxy, and the proxy does not say where its agent's sockets are.",
-        "Start the proxy with kuma-dp, which says it.";
+        "Start the proxy with kuma-dp, which reports it.";
     NotRedirected = "not-redirected", Info,
         "A policy is about traffic that is redirected to the proxy, and no traffic is redirected to this one.",
         "Set networking.transparentProxying of the Dataplane, or select other proxies.";
     OtherNamingScheme = "other-naming-scheme", Warning,
-        "A MeshProxyPatch matches something of the proxy by the name it has in the other scheme of names, so it \
-         changes nothing there.",
-        "Use the name that the finding says, or both names while proxies change over.";
+        "A MeshProxyPatch matches a part of the proxy by its name in the other naming scheme, so it changes \
+        nothing there.",
+        "Use the name that the finding says, or both names while you switch proxies.";
     PassthroughConflict = "passthrough-conflict", Warning,
-        "Two matches of MeshPassthrough are about traffic that cannot be told apart; the first one is used.",
-        "Give the two the same protocol or different ports.";
+        "Two matches of MeshPassthrough match the same traffic; the first one is used.",
+        "Give both the same protocol, or different ports.";
     PatchFieldUnknown = "patch-field-unknown", Warning,
         "A MeshProxyPatch sets a field that Envoy's type does not have; the rest of it takes effect.",
         "Correct the name of the field.";
     PatchNotApplied = "patch-not-applied", Error,
-        "A modification of a MeshProxyPatch cannot be made, so it is left out. The others are made.",
+        "A modification of a MeshProxyPatch cannot be applied, so it is left out. The others are applied.",
         "Correct the modification as the finding says.";
     PermissiveMtls = "permissive-mtls", Info,
         "Mutual TLS is in its permissive mode: proxies also accept clients without a certificate. It is meant for \
          the time of a migration.",
         "Set the mode of the backend to STRICT when all clients are in the mesh.";
     PolicyRejected = "policy-rejected", Error,
-        "Several proxies reject what a policy made of their configuration. They keep what they had before.",
+        "Several proxies reject configuration that comes from one policy. They keep their previous configuration.",
         "Correct the policy; the message of Envoy says what is wrong with it.";
     PortConflict = "port-conflict", Error,
         "Two parts of a proxy would listen at the same address and port; the first one is used.",
         "Give one of the two another port or address.";
     Rejected = "rejected", Error,
-        "A proxy rejects a part of its configuration. It keeps what it had before.",
+        "A proxy rejects a part of its configuration. It keeps its previous version.",
         "The message of Envoy says what is wrong; correct the policies that the finding names.";
     ServicePortConflict = "service-port-conflict", Warning,
         "Dataplanes of one generated MeshService do not agree about its ports, so some of them cannot be reached.",
@@ -178,31 +178,31 @@ codes! {
         "Delete the policy, or let it say something that the others do not.";
     SharedCluster = "shared-cluster", Warning,
         "Two inbounds with different applications share one cluster, so the traffic of both goes to one of them. \
-         Only the older names let this happen.",
+         This happens only with the older names.",
         "Give the applications different ports, or start the proxy with unified names.";
     SniNotDialled = "sni-not-dialled", Warning,
-        "A policy tells calls apart by an SNI that clients do not dial: the port has another one first, or nothing \
-         accepts it. What is not first in the list of a port is there for a change of formats and may go.",
-        "Name the SNI that clients dial, too, and take out the old one when nothing dials it any more.";
+        "A policy matches calls by an SNI that clients do not dial: another one is first in the list of the \
+        port, or nothing accepts it. SNIs after the first exist for a change of formats and may be removed.",
+        "Also name the SNI that clients dial, and remove the old one when it is no longer dialled.";
     StatisticsNotKept = "statistics-not-kept", Warning,
         "A MeshMetric asks for metrics that a running Envoy does not keep, because the MeshMetric that selected it \
-         when it started left them out. Which statistics there are is decided when Envoy starts.",
-        "Restart the proxy when it suits; until then the metrics it keeps are offered.";
+         when it started left them out. Envoy decides which statistics to keep when it starts.",
+        "Restart the proxy at a convenient time; until then only the metrics that it keeps are served.";
     TrimmingInactive = "trimming-inactive", Warning,
         "A mode of trimming by permissions is asked for and has no effect: without mTLS no server refuses a client, and \
          without any MeshTrafficPermission everything would be trimmed.",
         "Do what the finding says, or set the label `reachability.kuma.io/mode` to `off`.";
     UncheckedDestination = "unchecked-destination", Warning,
-        "A MeshHealthCheck is for a destination and has nothing to ask it in its protocol, so its endpoints are not \
-         checked.",
-        "Add http or grpc to the policy, as the destination speaks it; with disabled: true in there connections are \
-         checked.";
+        "A MeshHealthCheck has no check for the protocol of its destination, so the endpoints are not \
+        checked.",
+        "Add http or grpc to the policy, to match the destination's protocol; with disabled: true in it, \
+        only connections are checked.";
     UnknownBackend = "unknown-backend", Warning,
         "A route refers to a backend that does not exist. It takes effect as soon as the backend appears.",
         "Create the backend, or correct the reference.";
     UnknownClient = "unknown-client", Warning,
-        "A permission is for a client that no proxy of the mesh is. It takes effect as soon as such a proxy appears.",
-        "Compare the name with the `kuma.io/service` tags of your Dataplanes, or wait for the client to come.";
+        "A permission is for a client that does not exist in the mesh. It takes effect as soon as such a proxy appears.",
+        "Compare the name with the `kuma.io/service` tags of your Dataplanes, or wait until the client is deployed.";
     UnknownCollector = "unknown-collector", Warning,
         "A policy sends logs, spans or metrics to a MeshOpenTelemetryBackend that does not exist. It takes effect as \
          soon as the backend appears.",
@@ -212,25 +212,25 @@ codes! {
          effect as soon as the destination appears.",
         "Create the destination, or correct the reference.";
     UnknownMode = "unknown-mode", Warning,
-        "A label about trimming by permissions has a value that means nothing, so it is as good as absent.",
+        "A label about trimming by permissions has an unknown value and is ignored.",
         "Use `off`, `report`, `shadow` or `enforce`.";
     UnknownProtocol = "unknown-protocol", Warning,
-        "The protocol of a port is none that the mesh knows, so its traffic is proxied as TCP.",
+        "The protocol of a port is unknown, so its traffic is proxied as TCP.",
         "Use one of grpc, http, http2, kafka and tcp.";
     UnknownTarget = "unknown-target", Warning,
         "An entry of a policy is for a service or a route that does not exist. It takes effect as soon as that \
-         appears. Names mean what is in the zone and namespace of the policy; labels mean what is anywhere.",
+         appears. Names refer to the zone and namespace of the policy; labels match in all zones and namespaces.",
         "Create what the entry names, correct the reference, or refer to it by labels.";
     UnreadablePolicy = "unreadable-policy", Error,
-        "What policies add up to for a destination cannot be read, so none of them takes effect there.",
+        "The merged policies for a destination are invalid, so none of them takes effect there.",
         "Correct the policy that the finding names.";
     UnsupportedCondition = "unsupported-condition", Warning,
-        "A rule is for certain clients only, and a part of what it says holds for all clients of an inbound or for \
-         none, so that part has no effect.",
+        "A rule is for certain clients only, and a part of it can only apply to all clients of an inbound, \
+        so that part has no effect.",
         "Move that part into a rule without `matches`.";
     UnusableAuthority = "unusable-authority", Error,
-        "The enabled certificate authority of the mesh cannot be used, so no proxy gets a new certificate. Those that \
-         have one keep it until it ends.",
+        "The enabled certificate authority of the mesh cannot be used, so no proxy gets a new certificate. \
+        Those that have one keep it until it expires.",
         "Do what the finding says, or enable another backend that all proxies trust.";
     UnusableCollector = "unusable-collector", Error,
         "A policy sends logs, spans or metrics where the proxy cannot send them.",

@@ -37,10 +37,10 @@ pub enum Error {
     NotAString { field: String },
     #[error("{field:?} must be a mapping")]
     NotAMapping { field: String },
-    #[error("{kind} with apiVersion {got:?} is not a resource of the mesh; expected {expect}")]
+    #[error("{kind} with apiVersion {got:?} is not a resource of kuma-rs; expected {expect}")]
     ApiVersion { kind: String, got: String, expect: &'static str },
     #[error(
-        "a Secret of type {got:?} is not one of the mesh; expected system.kuma.io/secret or system.kuma.io/global-secret"
+        "a Secret of type {got:?} is not a secret of the mesh; expected system.kuma.io/secret or system.kuma.io/global-secret"
     )]
     SecretType { got: String },
     #[error("unknown resource type {name:?}{}", suggestion.map(|s| format!("; did you mean {s:?}?")).unwrap_or_default())]

@@ -83,7 +83,7 @@ pub enum RuleList {
 pub struct Effect {
     /// Which parts of a proxy it is about; never empty.
     pub sides: &'static [Side],
-    pub shown: Shown,
+    pub shown: PolicyPresentation,
 }
 
 /// A part of a proxy.
@@ -98,7 +98,7 @@ pub enum Side {
 
 /// How inspection shows what a policy adds up to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
+pub enum PolicyPresentation {
     /// As confs.
     Confs,
     /// As what holds for which clients.
@@ -137,7 +137,7 @@ const SIDECARS_GATEWAYS_AND_ROUTES: &[K] = &[
     K::MeshGateway,
     K::MeshHttpRoute,
 ];
-/// Whole proxies, told apart by nothing that services are known by.
+/// Whole proxies, which nothing of a service distinguishes.
 const PROXIES: &[K] = &[K::Mesh, K::MeshSubset, K::Dataplane];
 const CLIENTS: &[K] = &[K::Mesh, K::MeshSubset, K::MeshService, K::MeshServiceSubset];
 const SERVICES: &[K] = &[K::MeshService, K::MeshExternalService, K::MeshMultiZoneService];
@@ -151,7 +151,7 @@ pub const MESH_ACCESS_LOG: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: true }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_CIRCUIT_BREAKER: PolicyTraits = PolicyTraits {
@@ -164,7 +164,10 @@ pub const MESH_CIRCUIT_BREAKER: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: true }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound, Side::Egress], shown: Shown::Confs }),
+    effect: Some(Effect {
+        sides: &[Side::Inbound, Side::Outbound, Side::Egress],
+        shown: PolicyPresentation::Confs,
+    }),
 };
 
 pub const MESH_FAULT_INJECTION: PolicyTraits = PolicyTraits {
@@ -174,7 +177,7 @@ pub const MESH_FAULT_INJECTION: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: false }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Clients }),
+    effect: Some(Effect { sides: &[Side::Inbound], shown: PolicyPresentation::Clients }),
 };
 
 pub const MESH_HEALTH_CHECK: PolicyTraits = PolicyTraits {
@@ -187,7 +190,7 @@ pub const MESH_HEALTH_CHECK: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Outbound, Side::Egress], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Outbound, Side::Egress], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_HTTP_ROUTE: PolicyTraits = PolicyTraits {
@@ -197,7 +200,10 @@ pub const MESH_HTTP_ROUTE: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: Shape { rules: Some(RuleList::ByField("matches")), grouped: Some("hostnames") },
-    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Routes { with_matches: true } }),
+    effect: Some(Effect {
+        sides: &[Side::Outbound],
+        shown: PolicyPresentation::Routes { with_matches: true },
+    }),
 };
 
 pub const MESH_LOAD_BALANCING_STRATEGY: PolicyTraits = PolicyTraits {
@@ -210,7 +216,7 @@ pub const MESH_LOAD_BALANCING_STRATEGY: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Outbound, Side::Egress], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Outbound, Side::Egress], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_METRIC: PolicyTraits = PolicyTraits {
@@ -220,7 +226,7 @@ pub const MESH_METRIC: PolicyTraits = PolicyTraits {
     rules: None,
     default: true,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Proxy], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_PASSTHROUGH: PolicyTraits = PolicyTraits {
@@ -230,7 +236,7 @@ pub const MESH_PASSTHROUGH: PolicyTraits = PolicyTraits {
     rules: None,
     default: true,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Proxy], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
@@ -240,7 +246,7 @@ pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
     rules: None,
     default: true,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Proxy], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_RATE_LIMIT: PolicyTraits = PolicyTraits {
@@ -250,7 +256,7 @@ pub const MESH_RATE_LIMIT: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: true }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Inbound], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_RETRY: PolicyTraits = PolicyTraits {
@@ -260,7 +266,7 @@ pub const MESH_RETRY: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Outbound], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_TCP_ROUTE: PolicyTraits = PolicyTraits {
@@ -270,7 +276,10 @@ pub const MESH_TCP_ROUTE: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: Shape { rules: Some(RuleList::Replaced), grouped: None },
-    effect: Some(Effect { sides: &[Side::Outbound], shown: Shown::Routes { with_matches: false } }),
+    effect: Some(Effect {
+        sides: &[Side::Outbound],
+        shown: PolicyPresentation::Routes { with_matches: false },
+    }),
 };
 
 pub const MESH_TIMEOUT: PolicyTraits = PolicyTraits {
@@ -280,7 +289,7 @@ pub const MESH_TIMEOUT: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: true }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_TLS: PolicyTraits = PolicyTraits {
@@ -291,7 +300,7 @@ pub const MESH_TLS: PolicyTraits = PolicyTraits {
     default: false,
     merge: PLAIN,
     // Versions and ciphers hold for what the proxy calls, too, but no destination has a conf of its own.
-    effect: Some(Effect { sides: &[Side::Inbound], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Inbound], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_TRACE: PolicyTraits = PolicyTraits {
@@ -301,7 +310,7 @@ pub const MESH_TRACE: PolicyTraits = PolicyTraits {
     rules: None,
     default: true,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Proxy], shown: Shown::Confs }),
+    effect: Some(Effect { sides: &[Side::Proxy], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_TRAFFIC_PERMISSION: PolicyTraits = PolicyTraits {
@@ -311,7 +320,7 @@ pub const MESH_TRAFFIC_PERMISSION: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: false }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound, Side::Egress], shown: Shown::Clients }),
+    effect: Some(Effect { sides: &[Side::Inbound, Side::Egress], shown: PolicyPresentation::Clients }),
 };
 
 pub const VIRTUAL_OUTBOUND: PolicyTraits =

@@ -1,9 +1,9 @@
-//! What any daemon needs and no mesh is in: logs, metrics, shutdown, TLS listeners, backoff.
+//! What any daemon needs, without any knowledge of meshes: logs, metrics, shutdown, TLS listeners, backoff.
 //!
 //! Nothing here is global except what a process can only have one of (the log subscriber, the TLS
 //! provider); everything else is a value that its owner passes on.
 //!
-//! Invariant: this crate has never heard of resources, meshes or proxies.
+//! Invariant: this crate does not know resources, meshes or proxies.
 
 pub mod backoff;
 pub mod files;

@@ -8,8 +8,8 @@
 
 mod connection;
 mod handshake;
+mod head_timeout;
 mod owner;
-mod patience;
 mod refusal;
 mod roster;
 mod tally;
@@ -195,14 +195,14 @@ struct Server {
     shutdown: Shutdown,
 }
 
-/// What a connection occupies: a place of the listener's, and one of its peer's.
-struct Seat {
+/// What a connection occupies: one place of the listener and one of its peer.
+struct ConnectionPermit {
     _place: OwnedSemaphorePermit,
     _of_peer: Entry,
 }
 
 async fn accept(server: Arc<Server>, socket: TcpListener) {
-    let door = Door::of(&server);
+    let door = ConnectionAdmission::of(&server);
     let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
     loop {
         let accepted = tokio::select! {
@@ -226,21 +226,21 @@ async fn accept(server: Arc<Server>, socket: TcpListener) {
     }
 }
 
-/// Lets clients in, or says why not.
-struct Door {
+/// Admits connections, or rejects them with a reason.
+struct ConnectionAdmission {
     places: Arc<Semaphore>,
     exits: Arc<Semaphore>,
     full: Arc<Server>,
     full_for_peer: Arc<Server>,
 }
 
-impl Door {
-    fn of(server: &Server) -> Door {
+impl ConnectionAdmission {
+    fn of(server: &Server) -> ConnectionAdmission {
         let Limits { connections, per_peer, .. } = server.limits;
         let full = format!("this server has {connections} connections open, which is its limit");
         let full_for_peer =
             format!("this server has {per_peer} connections open from your address, which is its limit");
-        Door {
+        ConnectionAdmission {
             places: Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS))),
             exits: Arc::new(Semaphore::new(TURNED_AWAY_AT_ONCE.min(connections / 8 + 2))),
             full: Arc::new(server.refusing(full)),
@@ -253,7 +253,7 @@ impl Door {
         let place = self.places.clone().try_acquire_owned().ok();
         match (place, server.roster.enter(addr.ip(), per_peer)) {
             (Some(place), Some(of_peer)) => {
-                let seat = Seat { _place: place, _of_peer: of_peer };
+                let seat = ConnectionPermit { _place: place, _of_peer: of_peer };
                 server.shutdown.spawn(serve(server.clone(), stream, addr, seat));
             }
             (None, Some(of_peer)) if server.roster.shed(spare) => {
@@ -300,7 +300,7 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn serve(server: Arc<Server>, stream: TcpStream, addr: SocketAddr, seat: Seat) {
+async fn serve(server: Arc<Server>, stream: TcpStream, addr: SocketAddr, seat: ConnectionPermit) {
     let _open = server.tally.open();
     let connection = Connection::enter(&server.roster);
     let (end, detail) = server.connection(stream, addr, connection).await;
@@ -317,8 +317,10 @@ async fn serve_soon(
     of_peer: Entry,
 ) {
     match tokio::time::timeout(MAKING_ROOM, places.acquire_owned()).await {
-        Ok(Ok(place)) => serve(server, stream, addr, Seat { _place: place, _of_peer: of_peer }).await,
-        _ => server.tally.ended(addr, End::ConnectionLimit, "no other connection made room in time"),
+        Ok(Ok(place)) => {
+            serve(server, stream, addr, ConnectionPermit { _place: place, _of_peer: of_peer }).await
+        }
+        _ => server.tally.ended(addr, End::ConnectionLimit, "no connection was closed in time to make room"),
     }
 }
 
@@ -326,7 +328,7 @@ async fn serve_soon(
 async fn turn_away(refusing: Arc<Server>, stream: TcpStream, addr: SocketAddr, exit: OwnedSemaphorePermit) {
     let answering = refusing.connection(stream, addr, Connection::default());
     let answered = tokio::time::timeout(TURNING_AWAY, answering).await;
-    tracing::debug!(%addr, finished = answered.is_ok(), "a connection over the limit is closed");
+    tracing::debug!(%addr, finished = answered.is_ok(), "closed a connection over the limit");
     drop(exit);
 }
 

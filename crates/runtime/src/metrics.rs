@@ -74,7 +74,7 @@ impl Metrics {
     /// Counts callers that could not prove who they are. All servers of a process share one metric.
     pub fn auth_failures(&self) -> AuthFailures {
         let register = || {
-            let help = "Callers that could not prove who they are, by server and reason";
+            let help = "Callers that failed to authenticate, by server and reason";
             self.register("auth_failures", help, AuthFailures::default().0)
         };
         AuthFailures(self.0.auth_failures.get_or_init(|| AuthFailures(register())).0.clone())
@@ -114,7 +114,7 @@ impl Described {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FailureLabels {
-    door: &'static str,
+    server: &'static str,
     reason: &'static str,
 }
 
@@ -123,9 +123,9 @@ struct FailureLabels {
 pub struct AuthFailures(Family<FailureLabels, Counter>);
 
 impl AuthFailures {
-    /// Counts one. `door` is the server (`api_server`, `dp_server`, `kds_server`); `reason` is a short word such as `expired`.
-    pub fn with(&self, door: &'static str, reason: &'static str) {
-        self.0.get_or_create(&FailureLabels { door, reason }).inc();
+    /// Counts one. `server` is `api_server`, `dp_server` or `kds_server`; `reason` is a short word such as `expired`.
+    pub fn with(&self, server: &'static str, reason: &'static str) {
+        self.0.get_or_create(&FailureLabels { server, reason }).inc();
     }
 }
 
@@ -169,8 +169,8 @@ mod tests {
         metrics.certificate_expiries().set("dp_server", 1_900_000_000);
         let text = metrics.encode();
         assert_eq!(text.matches("# TYPE auth_failures counter").count(), 1, "{text}");
-        assert!(text.contains("auth_failures_total{door=\"api_server\",reason=\"expired\"} 2"), "{text}");
-        assert!(text.contains("auth_failures_total{door=\"kds_server\",reason=\"revoked\"} 1"), "{text}");
+        assert!(text.contains("auth_failures_total{server=\"api_server\",reason=\"expired\"} 2"), "{text}");
+        assert!(text.contains("auth_failures_total{server=\"kds_server\",reason=\"revoked\"} 1"), "{text}");
         let expiry = "tls_certificate_expiry_timestamp_seconds{server=\"dp_server\"} 1900000000";
         assert!(text.contains(expiry), "{text}");
         let names: Vec<String> = metrics.described().into_iter().map(|metric| metric.name).collect();

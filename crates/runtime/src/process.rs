@@ -21,25 +21,25 @@ const TICKS_PER_SECOND: u32 = 100;
 
 /// Registers `process_…`.
 pub fn register(metrics: &Metrics) {
-    let add = |name: &str, help: &str, what: What| {
+    let add = |name: &str, help: &str, what: ProcessMetric| {
         metrics.register(name, help, what);
     };
-    add("process_cpu_seconds", "Processor time used, user and system", What::Cpu);
-    add("process_resident_memory_bytes", "Memory in use", What::Resident);
-    add("process_virtual_memory_bytes", "Address space in use", What::Virtual);
-    add("process_open_fds", "Files and sockets open now", What::OpenFiles);
-    add("process_max_fds", "Files and sockets that may be open at a time", What::MaxFiles);
+    add("process_cpu_seconds", "Processor time used, user and system", ProcessMetric::Cpu);
+    add("process_resident_memory_bytes", "Memory in use", ProcessMetric::Resident);
+    add("process_virtual_memory_bytes", "Address space in use", ProcessMetric::Virtual);
+    add("process_open_fds", "Files and sockets open now", ProcessMetric::OpenFiles);
+    add("process_max_fds", "Files and sockets that may be open at a time", ProcessMetric::MaxFiles);
     let started = started().unwrap_or_default();
     add(
         "process_start_time_seconds",
         "When the process started, in seconds since 1970",
-        What::Started(started),
+        ProcessMetric::Started(started),
     );
 }
 
 /// A value that is read when `/metrics` is read.
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum ProcessMetric {
     Cpu,
     Resident,
     Virtual,
@@ -48,24 +48,24 @@ enum What {
     Started(f64),
 }
 
-impl EncodeMetric for What {
+impl EncodeMetric for ProcessMetric {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         // A value that the system does not tell is left out.
         match self {
-            What::Cpu => {
+            ProcessMetric::Cpu => {
                 cpu().map_or(Ok(()), |seconds| encoder.encode_counter::<NoLabelSet, _, u64>(&seconds, None))
             }
-            What::Resident => memory("VmRSS:").map_or(Ok(()), |bytes| encoder.encode_gauge(&bytes)),
-            What::Virtual => memory("VmSize:").map_or(Ok(()), |bytes| encoder.encode_gauge(&bytes)),
-            What::OpenFiles => open_files().map_or(Ok(()), |count| encoder.encode_gauge(&count)),
-            What::MaxFiles => max_files().map_or(Ok(()), |count| encoder.encode_gauge(&count)),
-            What::Started(seconds) => encoder.encode_gauge(seconds),
+            ProcessMetric::Resident => memory("VmRSS:").map_or(Ok(()), |bytes| encoder.encode_gauge(&bytes)),
+            ProcessMetric::Virtual => memory("VmSize:").map_or(Ok(()), |bytes| encoder.encode_gauge(&bytes)),
+            ProcessMetric::OpenFiles => open_files().map_or(Ok(()), |count| encoder.encode_gauge(&count)),
+            ProcessMetric::MaxFiles => max_files().map_or(Ok(()), |count| encoder.encode_gauge(&count)),
+            ProcessMetric::Started(seconds) => encoder.encode_gauge(seconds),
         }
     }
 
     fn metric_type(&self) -> MetricType {
         match self {
-            What::Cpu => MetricType::Counter,
+            ProcessMetric::Cpu => MetricType::Counter,
             _ => MetricType::Gauge,
         }
     }

@@ -1,4 +1,4 @@
-//! Ending a process without cutting requests off.
+//! Ends a process without interrupting requests.
 //!
 //! Everything that runs is spawned through a [`Shutdown`] and watches its token. When the token is
 //! cancelled (a signal, or a part that failed), each task finishes what it has begun; the caller

@@ -52,7 +52,7 @@ pub struct ServerTls {
 
 /// Exchanges the certificate that a server shows. Connections that are open keep theirs.
 #[derive(Debug, Clone)]
-pub struct Switch(Arc<Shown>);
+pub struct Switch(Arc<CurrentCertificate>);
 
 impl Switch {
     /// Shows this certificate from now on; both in PEM. One that cannot be used changes nothing.
@@ -65,9 +65,9 @@ impl Switch {
 
 /// The certificate that a server shows at the moment.
 #[derive(Debug)]
-struct Shown(RwLock<Arc<CertifiedKey>>);
+struct CurrentCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
@@ -94,7 +94,10 @@ impl ServerTls {
             MinVersion::Tls12 => &[&version::TLS12, &version::TLS13],
             MinVersion::Tls13 => &[&version::TLS13],
         };
-        let shown = Arc::new(Shown(RwLock::new(Arc::new(usable(&self.certificate_pem, &self.key_pem)?))));
+        let shown = Arc::new(CurrentCertificate(RwLock::new(Arc::new(usable(
+            &self.certificate_pem,
+            &self.key_pem,
+        )?))));
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)

@@ -42,8 +42,8 @@ impl From<Error> for Failure {
     }
 }
 
-/// What a transaction did.
-pub(crate) struct Made<T> {
+/// What a transaction changed.
+pub(crate) struct TransactionOutcome<T> {
     /// The revision it was made on top of.
     pub(crate) base: u64,
     /// Everything it changed; nothing when all of it was refused.
@@ -56,7 +56,7 @@ pub(crate) async fn write(
     client: &mut Client,
     batch: Vec<Write>,
     shown: u64,
-) -> Result<Made<Committed>, Failure> {
+) -> Result<TransactionOutcome<Committed>, Failure> {
     in_transaction(client, batch, shown, |staging, batch| Ok(staging.stage(batch)?)).await
 }
 
@@ -65,7 +65,7 @@ pub(crate) async fn write_each(
     client: &mut Client,
     writes: Vec<Write>,
     shown: u64,
-) -> Result<Made<Vec<Result<Committed, Error>>>, Failure> {
+) -> Result<TransactionOutcome<Vec<Result<Committed, Error>>>, Failure> {
     in_transaction(client, writes, shown, |staging, writes| Ok(staging.stage_each(writes))).await
 }
 
@@ -76,7 +76,7 @@ async fn in_transaction<T>(
     writes: Vec<Write>,
     shown: u64,
     stage: impl FnOnce(&mut Staging<'_>, Vec<Write>) -> Result<T, Failure>,
-) -> Result<Made<T>, Failure> {
+) -> Result<TransactionOutcome<T>, Failure> {
     let refused = |why: tokio_postgres::Error| failed(ATTEMPT, &why);
     let work = async {
         let transaction = client.transaction().await.map_err(refused)?;
@@ -95,7 +95,7 @@ async fn in_transaction<T>(
         if base / TRIM_EVERY != committed.revision / TRIM_EVERY {
             trim(&transaction, committed.revision).await?;
         }
-        Ok((transaction, Made { base, committed, outcome }))
+        Ok((transaction, TransactionOutcome { base, committed, outcome }))
     };
     let (transaction, made) = within(ATTEMPT, work).await?;
     let commit = async { transaction.commit().await.map_err(|why| undecided(&why)) };

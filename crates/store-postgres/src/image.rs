@@ -99,7 +99,7 @@ impl Image {
             tracing::info!(
                 shown,
                 trimmed = progress.trimmed,
-                "the log of changes was trimmed: reading everything"
+                "the log of changes was trimmed; reading everything again"
             );
             self.replace(read_everything(client).await?);
             return Ok(());
@@ -117,7 +117,7 @@ impl Image {
         client: &Client,
         turn: &mut MutexGuard<'_, Option<String>>,
     ) -> Result<(), Error> {
-        tracing::warn!("the database may have another past than the one known here: reading everything");
+        tracing::warn!("the database may have been restored or replaced; reading everything again");
         let shown = signed(self.snapshot.load().revision())?;
         let skip = "UPDATE kuma_rs.revision SET value = greatest(value, $1) + 1";
         client

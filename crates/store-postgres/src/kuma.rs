@@ -79,8 +79,8 @@ pub(crate) async fn check_imported(client: &Client) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Unavailable(
-        "this database holds the tables of Kuma's own control plane, and nothing of them was taken over: \
-         stop that control plane and run `kuma-cp migrate import-kuma`, which copies everything and changes \
+        "this database holds the tables of Kuma's own control plane, and none of them were imported: stop \
+        that control plane and run `kuma-cp migrate import-kuma`, which copies everything and changes \
          none of its tables; or name another database (KUMA_STORE_POSTGRES_DB_NAME) to start with an empty mesh"
             .to_owned(),
     ))

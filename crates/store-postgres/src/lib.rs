@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use store::{Changes, Committed, Error, Outage, Snapshot, Store, Write};
 use tokio::{sync::Notify, task::JoinHandle};
 
-use batch::{Failure, Made};
+use batch::{Failure, TransactionOutcome};
 pub use config::{Config, Tls, TlsMode};
 use endpoint::{Endpoint, reason, within};
 use image::Image;
@@ -153,14 +153,14 @@ impl Postgres {
     /// Runs a transaction and shows what it made.
     async fn make<T>(
         &self,
-        transaction: impl AsyncFnOnce(&mut Object, u64) -> Result<Made<T>, Failure>,
+        transaction: impl AsyncFnOnce(&mut Object, u64) -> Result<TransactionOutcome<T>, Failure>,
     ) -> Result<T, Error> {
         let Shared { endpoint, image, .. } = &*self.shared;
         self.shared.check()?;
         let mut client = self.pool.get().await.map_err(|why| endpoint.no_connection(why))?;
         let shown = image.snapshot().revision();
         match transaction(&mut client, shown).await {
-            Ok(Made { base, committed, outcome }) => {
+            Ok(TransactionOutcome { base, committed, outcome }) => {
                 if let Err(why) = image.show(&client, base, &committed).await {
                     // The write itself is safe. It becomes visible when the listener has caught up.
                     self.shared.doubt(reason(why));

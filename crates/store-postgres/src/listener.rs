@@ -1,4 +1,4 @@
-//! The connection that hears about the writes of all control planes.
+//! The connection that listens for the writes of all control planes.
 //!
 //! While it stands, this control plane is up to date within milliseconds. When it breaks, the store
 //! refuses writes and marks what it shows as outdated, until it has reconnected and caught up.
@@ -79,7 +79,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut link: Link) {
         tracing::warn!(%why, "lost the connection to PostgreSQL");
         shared.interrupted(format!("lost the connection to PostgreSQL: {why}"));
         link = reconnect(&shared).await;
-        tracing::info!("connected to PostgreSQL again");
+        tracing::info!("reconnected to PostgreSQL");
     }
 }
 
@@ -124,7 +124,7 @@ async fn reconnect(shared: &Shared) -> Link {
         match attempt.await {
             Ok(link) => return link,
             Err(why) => {
-                tracing::debug!(%why, "PostgreSQL is still away");
+                tracing::debug!(%why, "PostgreSQL is still unreachable");
                 shared.interrupted(reason(why));
             }
         }

@@ -74,16 +74,16 @@ pub enum Error {
         "the backup has version {0}, this program reads versions up to {VERSION}: import it with the program that wrote it"
     )]
     Version(u32),
-    #[error("the backup ends after {found} of {expected} resources: it was cut short, take another copy")]
+    #[error("the backup ends after {found} of {expected} resources: it is truncated; take another copy")]
     Truncated { found: usize, expected: usize },
     #[error("line {line} of the backup: {why}")]
     Line { line: usize, why: String },
     #[error(
-        "the backup was changed after it was written: its checksum is {found}, it says {expected}; take another copy"
+        "the backup was changed after it was written: its checksum is {found}, expected {expected}; take another copy"
     )]
     Checksum { found: String, expected: String },
     #[error(
-        "the store is not empty, it holds {found} resources: import into a store of its own, nothing is overwritten"
+        "the store is not empty, it holds {found} resources: import into an empty store; nothing is overwritten"
     )]
     NotEmpty { found: usize },
     #[error(transparent)]

@@ -6,11 +6,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-mod each;
 mod history;
 mod piecewise;
 mod reads;
 mod watches;
+mod write_each;
 mod writes;
 
 use std::{any::Any, sync::Arc};
@@ -21,11 +21,11 @@ use serde_json::{Value, json};
 
 use crate::{Committed, Error, Store, Write};
 
-pub use each::*;
 pub use history::{histories_match_memory, same_history};
 pub use piecewise::Piecewise;
 pub use reads::*;
 pub use watches::*;
+pub use write_each::*;
 pub use writes::*;
 
 /// An empty store under test, with what must live as long as it does: a directory, a server.

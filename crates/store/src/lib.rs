@@ -1,4 +1,4 @@
-//! Where resources are kept.
+//! The stores of resources.
 //!
 //! Every store is an immutable in-memory [`Snapshot`] in front of something durable. Reads never
 //! touch the disk or the network: they look at a snapshot. What a write acknowledges is durable and
@@ -161,7 +161,7 @@ pub enum Error {
     AlreadyExists(Key),
     #[error("{key} was changed by another writer: expected version {expected}, found {found}")]
     Conflict { key: Key, expected: u64, found: u64 },
-    #[error("{key} is not deleted: {owned} belongs to it")]
+    #[error("cannot delete {key}: {owned} belongs to it")]
     InUse { key: Key, owned: Key },
     #[error("the owner of {owned}, {owner}, does not exist")]
     OwnerMissing { owned: Key, owner: Key },

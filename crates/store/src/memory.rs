@@ -1,4 +1,4 @@
-//! The store that forgets everything when the process ends.
+//! The store in memory: everything is lost when the process ends.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

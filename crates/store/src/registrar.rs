@@ -1,4 +1,4 @@
-//! The door every write by a user goes through.
+//! Every write by a user passes through here.
 //!
 //! A store keeps whatever it is given; the registrar knows what may be given. It validates specs,
 //! names and labels, computes the labels and SNIs only the control plane may set, sees that the mesh
@@ -105,7 +105,7 @@ pub struct Registrar {
     setup: Setup,
     snis: sni::Owner,
     claims: snis::Claims,
-    secrets: secrets::Workshop,
+    secrets: secrets::SecretFactory,
 }
 
 /// What a put did.

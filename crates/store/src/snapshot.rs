@@ -1,6 +1,6 @@
 //! Everything that is stored, at one moment.
 //!
-//! Resources of a kind stand on one shelf, sorted by mesh and name, cut into chunks that successive
+//! Resources of a kind are in one list, sorted by mesh and name, cut into chunks that successive
 //! snapshots share: a write copies one chunk and a list of chunk pointers. A page at any offset, and
 //! through the [`index`] a single resource, cost the same whatever the size of the store.
 
@@ -19,7 +19,7 @@ const CHUNK: usize = 256;
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     revision: u64,
-    shelves: Vec<Arc<Shelf>>,
+    shelves: Vec<Arc<KindIndex>>,
     snis: Arc<Snis>,
 }
 
@@ -123,11 +123,11 @@ impl Snapshot {
             Snis::follow(&mut snis, None, Some(&resource));
             by_kind[resource.kind() as usize].push(resource);
         }
-        let shelves = by_kind.into_iter().map(|resources| Arc::new(Shelf::sorted(resources))).collect();
+        let shelves = by_kind.into_iter().map(|resources| Arc::new(KindIndex::sorted(resources))).collect();
         Snapshot { revision, shelves, snis }
     }
 
-    fn shelf(&self, kind: Kind) -> &Shelf {
+    fn shelf(&self, kind: Kind) -> &KindIndex {
         &self.shelves[kind as usize]
     }
 }
@@ -136,20 +136,20 @@ type Chunk = Arc<Vec<Arc<Resource>>>;
 
 /// The resources of one kind, sorted by mesh and name. No chunk is empty or longer than `CHUNK`.
 #[derive(Debug, Clone, Default)]
-struct Shelf {
+struct KindIndex {
     chunks: Vec<Chunk>,
-    /// How many resources come before each chunk; see [`Shelf::count`].
+    /// How many resources come before each chunk; see [`KindIndex::count`].
     before: Vec<usize>,
     len: usize,
     index: ByName,
 }
 
-impl Shelf {
-    fn sorted(mut resources: Vec<Arc<Resource>>) -> Shelf {
+impl KindIndex {
+    fn sorted(mut resources: Vec<Arc<Resource>>) -> KindIndex {
         resources.sort_by(|a, b| compare(a, b.mesh(), b.name()));
         // Half-full chunks leave room for the writes that follow.
         let chunks = resources.chunks(CHUNK / 2).map(|chunk| Arc::new(chunk.to_vec())).collect();
-        let mut shelf = Shelf { chunks, ..Shelf::default() };
+        let mut shelf = KindIndex { chunks, ..KindIndex::default() };
         shelf.count();
         for resource in resources {
             shelf.index.put(resource);

@@ -142,7 +142,7 @@ impl Drop for Sqlite {
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()
         {
-            tracing::error!(file = %self.path.display(), "the thread that writes had panicked");
+            tracing::error!(file = %self.path.display(), "the writer thread has panicked");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which identity a Dataplane has, and which authorities proxies believe.
+//! Which identity a Dataplane has, and which authorities proxies trust.
 
 use std::{
     cmp::Reverse,
@@ -65,7 +65,7 @@ impl Identities {
     }
 }
 
-/// The identity that a proxy is given: `None` while the one that is its own is not ready, or no proxy would believe it.
+/// The identity that a proxy is given: `None` while the one that is its own is not ready, or no proxy would trust it.
 pub(crate) fn given<'a>(
     identities: &'a Identities,
     trusts: &Trusts,

@@ -5,7 +5,7 @@
 //!   Dataplanes (as servers)     (who may call it)         (any inbound lets in)       Dataplanes (as clients)
 //! ```
 //!
-//! A [`ClientClass`] is what a server can know of a client: its certificate. A [`Row`] says which classes a destination
+//! A [`ClientClass`] is what a server can know of a client: its certificate, if it has one. A [`Row`] says which classes a destination
 //! lets in: most have no rule that names them and are treated by default. Rows and classes are listed under what rules
 //! name ([`names`]), so that either side finds the other without looking at all of them, and no table of pairs is kept.
 //! Rows follow changes (`state::reach`); a property test compares them with a state built at once.
@@ -19,6 +19,7 @@ pub mod graph;
 mod mode;
 mod names;
 mod near_misses;
+mod policy_names;
 mod row;
 mod rules;
 pub mod suggest;
@@ -50,38 +51,51 @@ pub use row::Rules;
 pub(crate) use rules::{AddedUp, PolicyLists, distinct, of_inbounds};
 pub(crate) use unseen::Unseen;
 
-/// What a server can know of a client: what is in its certificate. Cheap to clone and to compare.
+/// What a server can know of a client: whether it has a certificate, and what is in it. Cheap to clone and to compare.
 #[derive(Clone)]
-pub struct ClientClass(Arc<(u64, Client)>);
+pub struct ClientClass(Arc<(u64, bool, Client)>);
 
 impl ClientClass {
     /// The class of a proxy.
     pub fn of(mesh: &MeshSnapshot, dataplane: &Resource) -> ClientClass {
-        ClientClass::in_mesh(&mesh.identities, &mesh.trusts, &mesh.zone, dataplane)
+        let certified = mesh.mtls.is_some();
+        ClientClass::in_mesh(certified, &mesh.identities, &mesh.trusts, &mesh.zone, dataplane)
     }
 
+    /// `certified` says whether the mesh gives proxies a certificate that have no identity.
     pub(crate) fn in_mesh(
+        certified: bool,
         identities: &Identities,
         trusts: &Trusts,
         zone: &str,
         dataplane: &Resource,
     ) -> ClientClass {
-        ClientClass::from(match identities::given(identities, trusts, zone, dataplane) {
-            Some((_, id)) => Client::with_spiffe_id(id),
-            None => Client::of_dataplane(dataplane),
-        })
+        match identities::given(identities, trusts, zone, dataplane) {
+            Some((_, id)) => ClientClass::from(Client::with_spiffe_id(id)),
+            None => ClientClass::new(!certified, Client::of_dataplane(dataplane)),
+        }
     }
 
+    fn new(plain: bool, client: Client) -> ClientClass {
+        let mut hasher = DefaultHasher::new();
+        (plain, &client).hash(&mut hasher);
+        ClientClass(Arc::new((hasher.finish(), plain, client)))
+    }
+
+    /// What is in the certificate; for a client without one, what a certificate of the mesh would say.
     pub fn client(&self) -> &Client {
-        &self.0.1
+        &self.0.2
+    }
+
+    /// Whether the client has no certificate: it calls without TLS, and no permission is about it.
+    pub fn is_plain(&self) -> bool {
+        self.0.1
     }
 }
 
 impl From<Client> for ClientClass {
     fn from(client: Client) -> ClientClass {
-        let mut hasher = DefaultHasher::new();
-        client.hash(&mut hasher);
-        ClientClass(Arc::new((hasher.finish(), client)))
+        ClientClass::new(false, client)
     }
 }
 
@@ -132,6 +146,8 @@ pub struct Reachability {
     classes: OrdMap<ClientClass, usize>,
     /// The classes by what rules may name of them.
     named: OrdMap<Name, OrdSet<ClientClass>>,
+    /// The classes without a certificate.
+    plain: OrdSet<ClientClass>,
 }
 
 /// What a changed row means to clients.
@@ -156,6 +172,9 @@ impl Reachability {
 
     /// The destinations that a client may call.
     pub fn destinations(&self, client: &ClientClass) -> BTreeSet<&DestinationId> {
+        if client.is_plain() {
+            return self.open.iter().chain(self.rows.keys()).collect();
+        }
         let mut denied: Vec<&OrdSet<DestinationId>> = Vec::new();
         let mut allowed: Vec<&OrdSet<DestinationId>> = Vec::new();
         for row in self.rows_naming(client) {
@@ -180,7 +199,8 @@ impl Reachability {
 
     /// The classes that a row treats otherwise than by default.
     pub fn exceptions(&self, row: &Row) -> BTreeSet<&ClientClass> {
-        self.classes_named(row).filter(|class| row.allows(class) != row.default).collect()
+        let classes = self.classes_named(row).chain(&self.plain);
+        classes.filter(|class| row.allows(class) != row.default).collect()
     }
 
     /// The classes of clients, and how many Dataplanes are of each.
@@ -202,6 +222,9 @@ impl Reachability {
             for name in names::of_client(class.client()) {
                 add_to(&mut self.named, name, class.clone());
             }
+            if class.is_plain() {
+                self.plain.insert(class.clone());
+            }
         }
     }
 
@@ -211,6 +234,7 @@ impl Reachability {
         *count -= 1;
         if *count == 0 {
             self.classes.remove(class);
+            self.plain.remove(class);
             for name in names::of_client(class.client()) {
                 remove_from(&mut self.named, &name, class);
             }

@@ -84,7 +84,7 @@ impl ServiceChange {
 
 /// What every service of the mesh depends on.
 #[derive(Debug, Clone, Copy)]
-struct Around<'a> {
+struct ServiceContext<'a> {
     zone: &'a str,
     mesh: &'a Resource,
     /// How long a service outlives its last Dataplane: `meshService.deletionGracePeriod`.
@@ -131,7 +131,7 @@ impl Work {
     }
 
     /// The service as others see it: with the labels it is going to have.
-    fn planned(&self, around: &Around<'_>, name: &Arc<str>) -> Arc<Resource> {
+    fn planned(&self, around: &ServiceContext<'_>, name: &Arc<str>) -> Arc<Resource> {
         match &self.existing {
             Some(existing) if existing.labels == self.labels => existing.clone(),
             Some(existing) => Arc::new(Resource { labels: self.labels.clone(), ..Resource::clone(existing) }),
@@ -142,7 +142,7 @@ impl Work {
     }
 
     /// The write that makes the store agree; `None` when it does.
-    fn finish(self, around: &Around<'_>, name: Arc<str>) -> Option<ServiceChange> {
+    fn finish(self, around: &ServiceContext<'_>, name: Arc<str>) -> Option<ServiceChange> {
         let Work { existing, labels, spec, status, delete } = self;
         let (spec, status) = (Spec::from(spec), Some(Status::MeshService(Arc::new(status))));
         match existing {
@@ -165,7 +165,7 @@ impl Work {
 }
 
 fn created(
-    around: &Around<'_>,
+    around: &ServiceContext<'_>,
     name: Arc<str>,
     labels: Labels,
     spec: Spec,

@@ -1,6 +1,6 @@
 //! The mesh, frozen.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use imbl::OrdMap;
 use policy::Policy;
@@ -10,6 +10,7 @@ use resources::{
         dataplane::BackendRef,
         mesh::{self, Mesh},
         tags::Tags,
+        target_ref::{TargetRef, TargetRefKind},
     },
     labels,
     naming::SpiffeId,
@@ -17,7 +18,7 @@ use resources::{
 
 use crate::{
     Destination, DestinationId, Endpoints, Identities, Mode, Reachability, Trusts, VirtualHosts, Zones,
-    identities, labelled::Labelled, selection::Selections,
+    identities, labelled::Labelled, matching::MemberSelector, selection::Selections,
 };
 
 /// Everything about one mesh that a proxy's configuration can depend on.
@@ -29,9 +30,9 @@ pub struct MeshSnapshot {
     pub name: Arc<str>,
     pub mesh: Arc<Resource>,
     pub mtls: Option<Mtls>,
-    /// Who proxies are besides what the mesh's own authority says of them.
+    /// The identities of proxies in addition to those from the mesh's own authority.
     pub identities: Identities,
-    /// The authorities that proxies trust besides the mesh's own.
+    /// The authorities that proxies trust in addition to the mesh's own.
     pub trusts: Trusts,
     /// The zone of this control plane.
     pub zone: Arc<str>,
@@ -102,7 +103,7 @@ impl MeshSnapshot {
         identities::given(&self.identities, &self.trusts, &self.zone, dataplane)
     }
 
-    /// The trust domains whose proxies are believed, that of the mesh itself among them while it has mTLS; `None` while
+    /// The trust domains whose proxies are trusted, that of the mesh itself among them while it has mTLS; `None` while
     /// there is no MeshTrust.
     pub fn trust_domains(&self) -> Option<Vec<String>> {
         if self.trusts.is_empty() {
@@ -148,6 +149,43 @@ impl MeshSnapshot {
     /// The policies that may select a Dataplane, sorted by kind and name.
     pub fn candidates<'a>(&'a self, dataplane: &Resource) -> impl Iterator<Item = &'a Arc<Policy>> {
         self.selections.candidates(dataplane).into_iter().filter_map(|key| self.policies.get(key))
+    }
+
+    /// The Dataplanes that may be of a service by their tags or by their workload. Costs as many as there are of it.
+    pub fn of_service(&self, service: &str) -> Vec<&Arc<Resource>> {
+        let tags = TargetRef {
+            kind: TargetRefKind::MeshService,
+            name: Some(service.to_owned()),
+            ..TargetRef::default()
+        };
+        let workload = Labels::from([(labels::WORKLOAD.to_owned(), service.to_owned())]);
+        let labels =
+            TargetRef { kind: TargetRefKind::Dataplane, labels: Some(workload), ..TargetRef::default() };
+        let names = [&tags, &labels].map(|reference| self.selections.meant_by(reference));
+        let names: BTreeSet<&Arc<str>> = names.into_iter().flatten().flatten().collect();
+        names.into_iter().filter_map(|name| self.dataplanes.get(name)).collect()
+    }
+
+    /// The Dataplanes that a selector chooses, ready or not. Costs as many as have one of its tags or labels.
+    pub fn chosen_by<'a>(&'a self, selector: &MemberSelector) -> Vec<&'a Arc<Resource>> {
+        let reference = match selector {
+            MemberSelector::Nothing => return Vec::new(),
+            MemberSelector::Name(name) => return self.dataplanes.get(name.as_str()).into_iter().collect(),
+            MemberSelector::Tags(tags) => TargetRef {
+                kind: TargetRefKind::MeshSubset,
+                tags: Some(Tags::clone(tags)),
+                ..TargetRef::default()
+            },
+            MemberSelector::Labels(labels) => TargetRef {
+                kind: TargetRefKind::Dataplane,
+                labels: Some(labels.clone()),
+                ..TargetRef::default()
+            },
+        };
+        let names = self.selections.meant_by(&reference);
+        let names = names.unwrap_or_else(|| self.dataplanes.keys().collect());
+        let dataplanes = names.into_iter().filter_map(|name| self.dataplanes.get(name));
+        dataplanes.filter(|dataplane| selector.selects(dataplane)).collect()
     }
 
     /// The ports of the service that a name means: of the one that is stored under it, or else of the one that the

@@ -1,10 +1,10 @@
 //! Folding changes into snapshots.
 
-mod alike;
 mod hosts;
 pub(crate) mod index;
 mod mesh;
 mod reach;
+mod resource_diff;
 mod secrets;
 mod served;
 mod zones;
@@ -38,7 +38,7 @@ pub struct State {
     meshes: OrdMap<Arc<str>, MeshState>,
     /// What belongs to no mesh and may matter to all.
     globals: OrdMap<Key, Arc<Resource>>,
-    made: Made,
+    made: WorkCounts,
     /// How many hostnames a mesh may have, if not [`LIMIT`].
     host_limit: Option<usize>,
     /// Whether outbounds are trimmed where neither a mesh nor a proxy says so.
@@ -47,7 +47,7 @@ pub struct State {
 
 /// How much was computed since the beginning.
 #[derive(Debug, Clone, Default)]
-struct Made {
+struct WorkCounts {
     destinations: u64,
     views: u64,
 }

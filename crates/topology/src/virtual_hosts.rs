@@ -1,4 +1,4 @@
-//! Hostnames that VirtualOutbounds make out of the tags of inbounds, each with its virtual address.
+//! Hostnames that VirtualOutbounds create out of the tags of inbounds, each with its virtual address.
 //!
 //! A hostname is rendered from one tuple of tag values; it leads to all inbounds that carry these tags.
 //! Its address is the one that is stored: until then nothing can be sent to it.
@@ -52,7 +52,7 @@ pub struct Unrendered {
 impl fmt::Display for Unrendered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tags: Vec<String> = self.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        write!(f, "no hostname is made for inbounds with the tags {}", tags.join(" "))?;
+        write!(f, "no hostname is created for inbounds with the tags {}", tags.join(" "))?;
         if self.tuples > 1 {
             write!(f, ", nor for {} others", self.tuples - 1)?;
         }
@@ -144,8 +144,8 @@ impl VirtualHosts {
         let left_out = self.left_out;
         (left_out > 0).then(|| {
             format!(
-                "VirtualOutbounds make more than {LIMIT} hostnames; those behind the first {LIMIT} by name, which are \
-                 made of {left_out} sets of tags, are left out"
+                "VirtualOutbounds create more than {LIMIT} hostnames; those after the first {LIMIT} by \
+                name, from {left_out} sets of tags, are left out"
             )
         })
     }

@@ -18,7 +18,7 @@ use crate::{Endpoint, snapshot::looks_same};
 /// The priority of endpoints in other zones, where those of this zone come first.
 pub(crate) const REMOTE: u32 = 1;
 
-type Named = OrdMap<Arc<str>, Arc<Resource>>;
+type ZoneProxiesByName = OrdMap<Arc<str>, Arc<Resource>>;
 /// What an ingress says about one service, by the zone and the name of the ingress.
 type Offers = OrdMap<(Arc<str>, Arc<str>), Arc<[AvailableService]>>;
 
@@ -27,9 +27,9 @@ type Offers = OrdMap<(Arc<str>, Arc<str>), Arc<[AvailableService]>>;
 pub struct Zones {
     own: Arc<str>,
     /// The ZoneIngresses of other zones that have an address for us, by zone.
-    ingresses: OrdMap<Arc<str>, Named>,
+    ingresses: OrdMap<Arc<str>, ZoneProxiesByName>,
     /// The ZoneEgresses of this zone.
-    egresses: Named,
+    egresses: ZoneProxiesByName,
     /// The names of the ZoneIngresses of this zone.
     own_ingresses: OrdSet<Arc<str>>,
     /// What ingresses of other zones list, by mesh and `kuma.io/service`.
@@ -261,7 +261,7 @@ impl Zones {
 
 impl PartialEq for Zones {
     fn eq(&self, other: &Zones) -> bool {
-        let same = |a: &Named, b: &Named| {
+        let same = |a: &ZoneProxiesByName, b: &ZoneProxiesByName| {
             a.len() == b.len() && a.values().zip(b.values()).all(|(a, b)| looks_same(a, b))
         };
         same(&self.egresses, &other.egresses)

@@ -7,10 +7,10 @@ pub enum Failure {
     #[error("{0}")]
     Invalid(#[from] Invalid),
     #[error(
-        "firewall rules are root's to change: run the command as root, or see what it would do with --dry-run"
+        "changing firewall rules needs root: run the command as root, or use --dry-run to see what it would do"
     )]
     NotRoot,
-    #[error("firewall rules are root's to see and to remove: run the command as root")]
+    #[error("listing and removing firewall rules needs root: run the command as root")]
     NotRootToRemove,
     #[error(
         "the specified UID or username ('{0}') does not refer to a valid user on the host: \
@@ -27,23 +27,23 @@ pub enum Failure {
         "cannot find the programs for {family} rules ({looked_for}): install iptables, or say where they are with --iptables-executables"
     )]
     NoPrograms { family: Family, looked_for: String },
-    #[error("iptables lacks what the rules need: {0}")]
+    #[error("iptables lacks a feature that the rules need: {0}")]
     Lacking(String),
     #[error("`{command}` failed: {reason}{}", advice(.reason))]
     Program { command: String, reason: String },
     #[error(
-        "{family} rules of a transparent proxy are there without the comments that identify all of them, \
-         so that they cannot be removed safely: remove them by hand, beginning with those that name a chain \
+        "some {family} rules of a transparent proxy have no identifying comments, so they cannot be removed \
+        safely: remove them by hand, beginning with those that name a chain \
          KUMA_MESH_…"
     )]
     NoComments { family: Family },
     #[error("cannot read the resolvers of this machine from {path}: {reason}")]
     Resolvers { path: String, reason: String },
-    #[error("cannot look at the network interfaces: {0}")]
+    #[error("cannot list the network interfaces: {0}")]
     Interfaces(std::io::Error),
     #[error("{cause}; the firewall is as it was before")]
     RolledBack { cause: Box<Failure> },
-    #[error("{cause}; and the firewall could not be brought back to what it was before: {undo}")]
+    #[error("{cause}; and cannot restore the previous state of the firewall: {undo}")]
     NotRolledBack { cause: Box<Failure>, undo: Box<Failure> },
 }
 

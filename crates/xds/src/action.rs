@@ -1,4 +1,4 @@
-//! What a stream wants done, and what it can tell about itself.
+//! Actions that a stream requests, and its state.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which resources a proxy's complaint is about.
+//! Which resources a proxy's NACK is about.
 
 use std::sync::Arc;
 

@@ -26,8 +26,8 @@ use crate::{
     encoded::Encoded,
     identify::Identity,
     message::{ControlPlane, DeltaRequest, DeltaResponse},
+    nack_message,
     target::{Target, Type},
-    words,
 };
 
 use channel::{Batch, Channel, Order, Verdict};
@@ -38,7 +38,8 @@ pub type Action = action::Action<DeltaResponse>;
 /// How many names a proxy may subscribe to, per type.
 pub const MAX_NAMES: usize = 100_000;
 
-/// Whether the proxy has the wanted cluster. One that refused it has another under its name, which may not discover.
+/// Whether the proxy has the cluster of the target. A proxy that rejected it keeps an older cluster of the same name,
+/// which may not use endpoint discovery.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     Yes,
@@ -86,7 +87,7 @@ impl Stream {
             return Vec::new();
         }
         if let Some(error) = &mut request.error_detail {
-            error.message = words::own(&error.message);
+            error.message = nack_message::own(&error.message);
         }
         if let Err(error) = self.identity.check(request.node.as_ref()) {
             return self.close(error);

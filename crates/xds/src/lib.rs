@@ -17,10 +17,10 @@ pub mod delta;
 mod encoded;
 pub mod identify;
 pub mod message;
+mod nack_message;
 mod own;
 pub mod sotw;
 pub mod target;
-mod words;
 
 pub use action::{Action, Counters, EVERYTHING, Error, Rejection, State, Status};
 pub use encoded::Encoded;

@@ -18,8 +18,8 @@ use crate::{
     encoded::{Encoded, version_text},
     identify::Identity,
     message::{ControlPlane, Request, Response},
+    nack_message,
     target::{Target, Type},
-    words,
 };
 
 use channel::{Channel, Set, Verdict};
@@ -62,7 +62,7 @@ impl Stream {
             return Vec::new();
         }
         if let Some(error) = &mut request.error_detail {
-            error.message = words::own(&error.message);
+            error.message = nack_message::own(&error.message);
         }
         if let Err(error) = self.identity.check(request.node.as_ref()) {
             return self.close(error);

@@ -32,7 +32,7 @@ use crate::{ControlPlane, DEADLINE, proxy::dataplane_token};
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-/// Where a control plane is, and how to believe it; outlives the process itself.
+/// Where a control plane is, and how to verify it; outlives the process itself.
 #[derive(Debug, Clone)]
 pub struct Address {
     url: String,

@@ -50,7 +50,7 @@ pub fn kumactl(home: &Path, arguments: &[&str]) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-/// A `kumactl` with a home folder of its own, in which it was told about one control plane.
+/// A `kumactl` with its own home folder, configured for one control plane.
 #[derive(Debug)]
 pub struct Kumactl {
     home: TempDir,

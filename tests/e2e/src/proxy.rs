@@ -47,7 +47,7 @@ pub struct Options {
 
 /// A running agent and its Envoy.
 #[derive(Debug)]
-pub struct Proxy {
+pub struct RunningProxy {
     name: String,
     work_dir: TempDir,
     readiness_port: u16,
@@ -56,14 +56,14 @@ pub struct Proxy {
     _unread: Option<PipeReader>,
 }
 
-impl Proxy {
+impl RunningProxy {
     /// Starts a proxy for a Dataplane and waits until it has its configuration.
     pub fn start(
         control_plane: &ControlPlane,
         dataplane: &serde_json::Value,
         options: &Options,
-    ) -> anyhow::Result<Proxy> {
-        let mut proxy = Proxy::spawn(control_plane, dataplane, options)?;
+    ) -> anyhow::Result<RunningProxy> {
+        let mut proxy = RunningProxy::spawn(control_plane, dataplane, options)?;
         proxy.wait_until_ready()?;
         Ok(proxy)
     }
@@ -73,7 +73,7 @@ impl Proxy {
         control_plane: &ControlPlane,
         dataplane: &serde_json::Value,
         options: &Options,
-    ) -> anyhow::Result<Proxy> {
+    ) -> anyhow::Result<RunningProxy> {
         let text = |field: &str| dataplane[field].as_str().unwrap_or("default").to_owned();
         let (mesh, name) = (text("mesh"), text("name"));
         let work_dir = tempfile::tempdir()?;
@@ -112,7 +112,7 @@ impl Proxy {
             .stderr(stderr)
             .spawn()
             .context("starting kuma-dp")?;
-        Ok(Proxy { name, work_dir, readiness_port, child, _unread: unread })
+        Ok(RunningProxy { name, work_dir, readiness_port, child, _unread: unread })
     }
 
     pub fn wait_until_ready(&mut self) -> anyhow::Result<()> {
@@ -190,12 +190,12 @@ impl Proxy {
         self.signal(Signal::SIGTERM)
     }
 
-    /// Freezes the agent: it neither says farewell nor restarts its Envoy.
+    /// Freezes the agent: it neither sends a drain notice nor restarts its Envoy.
     pub fn freeze(&self) -> anyhow::Result<()> {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Ends Envoy alone, as an agent does that knows no farewell.
+    /// Ends Envoy alone, as an agent does that sends no drain notice.
     pub fn terminate_envoy(&self) -> anyhow::Result<()> {
         Ok(kill(Pid::from_raw(i32::try_from(self.envoy_pid()?)?), Signal::SIGTERM)?)
     }
@@ -218,7 +218,7 @@ impl Proxy {
     }
 }
 
-impl Drop for Proxy {
+impl Drop for RunningProxy {
     fn drop(&mut self) {
         // Its Envoy dies with it; both calls fail when it has ended already.
         let _ = self.child.kill();

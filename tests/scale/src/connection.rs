@@ -22,7 +22,7 @@ const CONNECT: Duration = Duration::from_secs(60);
 /// The name in the server's certificate.
 pub const SERVER_NAME: &str = "localhost";
 
-/// Where proxies connect, and what they believe.
+/// Where proxies connect, and which certificates they trust.
 #[derive(Debug, Clone)]
 pub struct Server {
     pub address: SocketAddr,
@@ -55,7 +55,7 @@ pub type Requests = mpsc::UnboundedSender<Vec<Bytes>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The server said why.
-    Told(String),
+    Reported(String),
     /// The stream or the connection ended without a reason.
     Silent(String),
     /// There was no connection.
@@ -68,7 +68,7 @@ impl End {
         // What the server sent in its trailers has no cause on this side.
         let mut cause = std::error::Error::source(status);
         if cause.is_none() {
-            return End::Told(text);
+            return End::Reported(text);
         }
         let mut causes = vec![text];
         while let Some(error) = cause {

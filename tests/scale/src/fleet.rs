@@ -227,7 +227,7 @@ impl Shared {
     fn ended(&self, end: &End) {
         let mut ends = lock(&self.ends);
         let text = match end {
-            End::Told(text) => format!("with a reason: {text}"),
+            End::Reported(text) => format!("with a reason: {text}"),
             End::Silent(text) => {
                 ends.silent += 1;
                 format!("without a reason: {text}")

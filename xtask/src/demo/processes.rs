@@ -19,7 +19,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::again;
+use super::restart_file;
 
 const FILE: &str = "processes";
 /// How long a process may take to end before it is killed.
@@ -47,7 +47,7 @@ impl Processes {
 
     /// Starts a process whose output goes to `<name>.log`.
     pub fn start(&mut self, name: &str, mut command: Command) -> anyhow::Result<()> {
-        again::write_down(&self.home, name, &command)?;
+        restart_file::write_down(&self.home, name, &command)?;
         let log = self.home.join(format!("{name}.log"));
         let log = File::options().create(true).append(true).open(log)?;
         command
@@ -244,10 +244,10 @@ mod tests {
         assert_eq!(recorded(home.path()).unwrap(), names(false));
 
         let mut later = Processes::continue_in(home.path()).unwrap();
-        later.start("kv-west", again::command(home.path(), "kv-west").unwrap()).unwrap();
+        later.start("kv-west", restart_file::command(home.path(), "kv-west").unwrap()).unwrap();
         assert_eq!(recorded(home.path()).unwrap(), names(true));
         assert_eq!(end_recorded(home.path()).unwrap(), 2);
-        let again = again::command(home.path(), "kv-west").unwrap();
+        let again = restart_file::command(home.path(), "kv-west").unwrap();
         assert_eq!(again.get_args().last().unwrap(), "echo $SAID it\\'s; exec sleep 1000");
         let variables: Vec<_> = again.get_envs().collect();
         assert_eq!(variables, [("HOME".as_ref(), None), ("SAID".as_ref(), Some("a 'b'".as_ref()))]);

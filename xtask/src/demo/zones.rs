@@ -13,9 +13,10 @@ use anyhow::ensure;
 
 use self::plan::{GLOBAL, Plan, Zone, ZoneDemoProxy};
 use super::{
-    again, ports,
+    ports,
     processes::{self, Processes},
     report::say,
+    restart_file,
     stage::{Agent, Stage},
 };
 
@@ -181,7 +182,7 @@ pub fn revive(home: &Path, zone: &str) -> anyhow::Result<()> {
         of_zone(home, zone)?.into_iter().filter_map(|(name, runs)| (!runs).then_some(name)).collect();
     let mut processes = Processes::continue_in(home)?;
     for name in &gone {
-        processes.start(name, again::command(home, name)?)?;
+        processes.start(name, restart_file::command(home, name)?)?;
     }
     say(&format!("started {} processes of zone {zone}; they take a few seconds to be ready", gone.len()));
     Ok(())

@@ -10,7 +10,19 @@ use crate::run;
 const LONGEST_SOURCE: usize = 500;
 const LONGEST_ARCHITECTURE: usize = 150;
 /// Words that plain technical English does without: name the client, caller, user or proxy instead.
-const VAGUE: [&str; 6] = ["whoever", "nobody", "everybody", "is told", "by and by", "save for"];
+const VAGUE: [&str; 9] = [
+    "whoever",
+    "nobody",
+    "everybody",
+    "is told",
+    "by and by",
+    "save for",
+    "believed",
+    "turned away",
+    "at leisure",
+];
+/// The same in prose. In code they are names.
+const VAGUE_IN_PROSE: [&str; 3] = ["told", "besides", "believes"];
 /// A longer file explains itself in its first lines with these words.
 const EXCUSE: &str = "Longer than 500 lines because";
 
@@ -83,6 +95,10 @@ fn check_document(path: &Path, name: &str, text: &str, findings: &mut Vec<String
     if name == "ARCHITECTURE.md" && lines > LONGEST_ARCHITECTURE {
         findings.push(format!("{name} has {lines} lines, {LONGEST_ARCHITECTURE} is the limit"));
     }
+    for number in empty_code_spans(text) {
+        findings
+            .push(format!("{name}:{number}: a code span is empty: write \"(empty)\" if nothing is meant"));
+    }
     for target in links(text) {
         let file = target.split('#').next().unwrap_or_default();
         let is_local = !file.is_empty() && !file.contains("://") && !file.starts_with("mailto:");
@@ -103,7 +119,9 @@ fn check_words(name: &str, text: &str, findings: &mut Vec<String>) {
         || ["/tests/", "/tests.rs", "/benches/"].iter().any(|it| name.contains(it));
     let counts = |line: &str| !is_test || line.trim_start().starts_with("//");
     for (number, line) in text.lines().enumerate().filter(|(_, line)| counts(line)) {
-        for word in VAGUE.into_iter().filter(|word| says(line, word)) {
+        let is_prose = name.ends_with(".md") || line.trim_start().starts_with("//");
+        let in_prose = VAGUE_IN_PROSE.into_iter().filter(|_| is_prose);
+        for word in VAGUE.into_iter().chain(in_prose).filter(|word| says(line, word)) {
             findings.push(format!(
                 "{name}:{}: {word:?} is vague: name the client, caller, user or proxy",
                 number + 1
@@ -122,6 +140,20 @@ fn says(line: &str, words: &str) -> bool {
         let quoted = |mark: char| before == Some(mark) && after == Some(mark);
         !before.is_some_and(is_word) && !after.is_some_and(is_word) && !quoted('"') && !quoted('`')
     })
+}
+
+/// The numbers of lines with two backticks and nothing between them, outside of blocks of code.
+fn empty_code_spans(text: &str) -> Vec<usize> {
+    let mut in_block = false;
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block && line.split(|c| c != '`').any(|run| run.len() == 2) {
+            found.push(number + 1);
+        }
+    }
+    found
 }
 
 /// The targets of `[text](target)`.
@@ -158,15 +190,22 @@ mod tests {
             check_words(name, text, &mut findings);
             findings
         };
-        for line in ["// Whoever asks is answered.", "The proxy is told so.", "All of them, save for one."] {
+        for line in ["// Whoever asks is answered.", "The proxy told us.", "All of them, save for one."] {
             assert_eq!(findings_in("ARCHITECTURE.md", line).len(), 1, "{line}");
         }
+        assert_eq!(findings_in("a.rs", "let told = 1;\n// What it was told.\n").len(), 1, "only prose");
         for line in ["let nobody_waits = 1;", "runs as `nobody`", "user(\"nobody\")", "clients ask"] {
             assert_eq!(findings_in("a.rs", line), Vec::<String>::new(), "{line}");
         }
         assert_eq!(findings_in("docs/decisions/0001.md", "nobody"), Vec::<String>::new());
         let test = "let nobody = 1;\n// nobody\n";
         assert_eq!(findings_in("crates/a/tests/it/b.rs", test).len(), 1, "the comment");
+    }
+
+    #[test]
+    fn empty_code_spans_are_found_outside_of_blocks_of_code() {
+        let text = "a `b` c\n| x | `` | y |\n```text\n``\n```\n";
+        assert_eq!(empty_code_spans(text), [2]);
     }
 
     #[test]

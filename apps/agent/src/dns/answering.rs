@@ -19,8 +19,8 @@ use tokio::{
 use transparent_proxy::Range;
 
 use super::{
+    dns_metrics::{DnsMetrics, Refused, Source},
     forward::{Forwarder, Over, read_framed, write_framed},
-    measured::{Measured, Refused, Source},
     message::{self, Query, Unreadable},
     table::Names,
 };
@@ -38,7 +38,7 @@ const MAX_QUERY: usize = 4096;
 pub struct Answering {
     names: Arc<Names>,
     forwarder: Forwarder,
-    measured: Measured,
+    dns_metrics: DnsMetrics,
     log_queries: bool,
     waiting: Arc<Semaphore>,
     connections: Arc<Semaphore>,
@@ -53,11 +53,16 @@ enum Step {
 }
 
 impl Answering {
-    pub fn new(names: Arc<Names>, forwarder: Forwarder, measured: Measured, log_queries: bool) -> Answering {
+    pub fn new(
+        names: Arc<Names>,
+        forwarder: Forwarder,
+        dns_metrics: DnsMetrics,
+        log_queries: bool,
+    ) -> Answering {
         Answering {
             names,
             forwarder,
-            measured,
+            dns_metrics,
             log_queries,
             waiting: Arc::new(Semaphore::new(WAITING)),
             connections: Arc::new(Semaphore::new(CONNECTIONS)),
@@ -86,13 +91,13 @@ impl Answering {
             let (length, peer) = match socket.recv_from(&mut buffer).await {
                 Ok(received) => received,
                 Err(error) => {
-                    tracing::debug!(%error, "a query cannot be received");
+                    tracing::debug!(%error, "cannot receive a query");
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
             };
             if from.as_ref().is_some_and(|from| !from.iter().any(|range| range.contains(peer.ip()))) {
-                self.measured.refused(Refused::Outside);
+                self.dns_metrics.refused(Refused::Outside);
                 continue;
             }
             let (packet, began) = (&buffer[..length], Instant::now());
@@ -113,7 +118,7 @@ impl Answering {
         began: Instant,
     ) {
         let Ok(turn) = self.waiting.clone().try_acquire_owned() else {
-            self.measured.refused(Refused::TooMany);
+            self.dns_metrics.refused(Refused::TooMany);
             return send(socket, &query.failure(), peer).await;
         };
         let (answering, socket, packet) = (self.clone(), socket.clone(), packet.to_vec());
@@ -137,7 +142,7 @@ impl Answering {
                     });
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a connection cannot be accepted");
+                    tracing::debug!(%error, "cannot accept a connection");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -163,7 +168,7 @@ impl Answering {
         let query = match Query::read(packet) {
             Ok(query) => query,
             Err(unreadable) => {
-                self.measured.refused(Refused::Malformed);
+                self.dns_metrics.refused(Refused::Malformed);
                 return match unreadable {
                     Unreadable::Ignored => Step::Nothing,
                     Unreadable::Answered(answer) => Step::Answer(answer),
@@ -190,7 +195,7 @@ impl Answering {
 
     fn note(&self, query: &Query, source: Source, answer: &[u8], began: Instant) {
         let code = message::code(answer);
-        self.measured.answered(query.kind(), source, code, began.elapsed());
+        self.dns_metrics.answered(query.kind(), source, code, began.elapsed());
         if self.log_queries {
             tracing::info!(name = query.shown(), kind = %query.kind(), ?source, code, "DNS query");
         }
@@ -198,11 +203,11 @@ impl Answering {
 
     /// Once is enough: the firewall does not change by itself.
     fn say_returned(&self) {
-        self.measured.refused(Refused::Returned);
+        self.dns_metrics.refused(Refused::Returned);
         if !self.said_returned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "the firewall redirects the agent's own DNS queries to the agent, so names outside of the mesh are \
-                 not resolved; run the agent as the user that the redirection leaves out (--kuma-dp-user of \
+                 not resolved; run the agent as the user that the redirection excludes (--kuma-dp-user of \
                  `kumactl install transparent-proxy`)"
             );
         }
@@ -211,7 +216,7 @@ impl Answering {
 
 async fn send(socket: &UdpSocket, answer: &[u8], peer: SocketAddr) {
     if let Err(error) = socket.send_to(answer, peer).await {
-        tracing::debug!(%error, "an answer cannot be sent");
+        tracing::debug!(%error, "cannot send an answer");
     }
 }
 
@@ -229,9 +234,9 @@ mod tests {
     #[test]
     fn a_query_that_the_firewall_sends_back_is_not_asked_again() {
         let metrics = Metrics::default();
-        let measured = Measured::register(&metrics);
-        let forwarder = Forwarder::new(Resolvers::new("/nowhere".into(), Vec::new()), measured.clone());
-        let answering = Answering::new(Arc::default(), forwarder, measured, false);
+        let dns_metrics = DnsMetrics::register(&metrics);
+        let forwarder = Forwarder::new(Resolvers::new("/nowhere".into(), Vec::new()), dns_metrics.clone());
+        let answering = Answering::new(Arc::default(), forwarder, dns_metrics, false);
         let mut query = Message::query();
         query.add_query(Question::query("shop.example.".parse().unwrap(), RecordType::A));
         let packet = query.to_vec().unwrap();

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    measured::Measured,
+    dns_metrics::DnsMetrics,
     message::{self, Query},
     resolvers::Resolvers,
 };
@@ -37,7 +37,7 @@ pub enum Over {
 #[derive(Debug)]
 pub struct Forwarder {
     resolvers: Resolvers,
-    measured: Measured,
+    dns_metrics: DnsMetrics,
     numbers: Numbers,
     /// From where resolvers are being asked.
     asking: Mutex<HashSet<SocketAddr>>,
@@ -51,17 +51,17 @@ struct Numbers {
 }
 
 /// Remembers an address while a query is under way from it.
-pub struct Asking<'a>(&'a Forwarder, SocketAddr);
+pub struct InFlightQuery<'a>(&'a Forwarder, SocketAddr);
 
-impl Drop for Asking<'_> {
+impl Drop for InFlightQuery<'_> {
     fn drop(&mut self) {
         self.0.asking.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
     }
 }
 
 impl Forwarder {
-    pub fn new(resolvers: Resolvers, measured: Measured) -> Forwarder {
-        Forwarder { resolvers, measured, numbers: Numbers::default(), asking: Mutex::default() }
+    pub fn new(resolvers: Resolvers, dns_metrics: DnsMetrics) -> Forwarder {
+        Forwarder { resolvers, dns_metrics, numbers: Numbers::default(), asking: Mutex::default() }
     }
 
     /// Whether this address is where a query for a resolver comes from: then the firewall redirects the agent's own
@@ -74,7 +74,7 @@ impl Forwarder {
     pub async fn ask(&self, query: &Query, packet: &[u8], over: Over) -> Option<Vec<u8>> {
         let began = Instant::now();
         let answer = self.ask_all(query, packet, over).await;
-        self.measured.asked(began.elapsed(), answer.is_some());
+        self.dns_metrics.asked(began.elapsed(), answer.is_some());
         answer
     }
 
@@ -102,7 +102,7 @@ impl Forwarder {
                         refusal = Some(answer);
                     }
                     Ok(Err(error)) => {
-                        tracing::debug!(resolver = %resolver.address, %error, "a resolver cannot be asked");
+                        tracing::debug!(resolver = %resolver.address, %error, "cannot query a resolver");
                         resolver.was_silent();
                     }
                     Err(_) => {
@@ -157,9 +157,9 @@ impl Forwarder {
     }
 
     /// Holds for as long as what it gives back lives.
-    pub fn asking_from(&self, address: SocketAddr) -> Asking<'_> {
+    pub fn asking_from(&self, address: SocketAddr) -> InFlightQuery<'_> {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(address);
-        Asking(self, address)
+        InFlightQuery(self, address)
     }
 }
 

@@ -72,7 +72,7 @@ impl Resolvers {
     /// need to do that elsewhere.
     pub fn current(&self) -> Arc<List> {
         if let Err(error) = self.read_again() {
-            tracing::debug!(%error, "resolv.conf cannot be read; the last resolvers stay");
+            tracing::debug!(%error, "cannot read resolv.conf; keeping the last resolvers");
         }
         self.read.lock().unwrap_or_else(PoisonError::into_inner).list.clone()
     }
@@ -88,10 +88,10 @@ impl Resolvers {
         let all = list.resolvers.len();
         list.resolvers.retain(|resolver| !self.own.contains(&resolver.address));
         if list.resolvers.len() < all {
-            tracing::warn!(%file, "names this DNS server itself as a resolver; it does not ask itself");
+            tracing::warn!(%file, "lists this DNS server itself as a resolver; ignoring that entry");
         }
         if list.resolvers.is_empty() {
-            tracing::warn!(%file, "names no other resolver; names outside of the mesh are not resolved");
+            tracing::warn!(%file, "lists no other resolver; names outside of the mesh are not resolved");
         }
         *read = Read { stamp: Some(stamp), list: Arc::new(list) };
         Ok(())

@@ -1,4 +1,4 @@
-//! What Envoy says on its standard error, passed on with its level and listened to.
+//! Envoy's standard error: passed on with its level, and watched for messages that matter.
 
 use std::borrow::Cow;
 

@@ -150,7 +150,7 @@ impl Process {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
         if tokio::time::timeout(LAST_WORDS, self.child_ended()).await.is_err() {
-            tracing::warn!("Envoy did not end when asked and is killed");
+            tracing::warn!("Envoy did not exit in time; killing it");
             let _ = self.child.kill().await;
         }
         self.hear_out().await;

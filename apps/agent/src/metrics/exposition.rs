@@ -118,7 +118,7 @@ impl Families {
         self.list.len() - 1
     }
 
-    /// Adds a family. When two do not agree on what they count, both stay and neither is believed.
+    /// Adds a family. When two do not agree on what they count, both stay and neither is trusted.
     pub fn add(&mut self, family: Family) {
         let known = self.at(&family.name);
         match (&known.kind, &family.kind) {

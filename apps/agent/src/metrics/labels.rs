@@ -38,7 +38,7 @@ impl Permissions {
                 let found = Permission { name: name.to_owned(), family };
                 permissions
                     .entry(format!("envoy_{}", in_metric(statistic)))
-                    // Of two that become one metric, neither can be told.
+                    // Of two that become one metric, neither can be shown.
                     .and_modify(|known| *known = None)
                     .or_insert(Some(found));
             }

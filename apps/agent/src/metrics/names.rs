@@ -1,8 +1,8 @@
-//! Names with dots in Envoy's metrics, made whole again.
+//! Names with dots in Envoy's metrics, restored.
 //!
 //! Envoy takes a label's value up to the first dot and leaves the rest in the metric's name: the
 //! cluster `self_backend-kumahq.com` shows up as `envoy_cluster_com_…{envoy_cluster_name=
-//! "self_backend-kumahq"}`. Where a name ends cannot be told from such a line, so nothing is guessed:
+//! "self_backend-kumahq"}`. Such a line does not show where a name ends, so nothing is guessed:
 //! Envoy is asked which names there are, and the longest that fits is the one.
 
 use std::{

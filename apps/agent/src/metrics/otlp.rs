@@ -1,4 +1,4 @@
-//! Metrics in OpenTelemetry's words.
+//! Metrics in OpenTelemetry's format.
 
 mod message;
 

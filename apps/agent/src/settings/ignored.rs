@@ -1,4 +1,4 @@
-//! What Kuma's agent can be told and this one does not do: worth one warning, never an error.
+//! Settings of Kuma's agent that this one does not support: worth one warning, never an error.
 
 use std::collections::BTreeSet;
 

@@ -132,7 +132,7 @@ fn an_application_resolves_what_the_control_plane_says_until_it_says_something_e
     documents.set("2", names("240.0.0.2"));
     agent.wait_until("the new address", |_| leads("backend.mesh.", [240, 0, 0, 2]));
     documents.set("3", "<html>".to_owned());
-    agent.wait_until("a complaint", |said| said.contains("the names of the mesh cannot be read"));
+    agent.wait_until("a complaint", |said| said.contains("cannot read the names of the mesh"));
     assert!(leads("backend.mesh.", [240, 0, 0, 2]));
     documents.set("4", r#"{"records":[],"ttl":30}"#.to_owned());
     agent.wait_until("the end of a name", |_| {

@@ -69,8 +69,9 @@ fn a_crashed_envoy_is_started_again_and_counted() {
     agent.wait_until("a second Envoy", |_| agent.envoys().len() == 2);
     agent.wait_for_ready(&home);
     assert_eq!(http(control_plane.traffic_port, "/").unwrap().0, 200);
-    agent
-        .wait_until("a report", |said| said.contains("Envoy ended on its own") && said.contains("signal: 9"));
+    agent.wait_until("a report", |said| {
+        said.contains("Envoy exited unexpectedly") && said.contains("signal: 9")
+    });
     let (_, metrics) = http(home.readiness_port, "/metrics").unwrap();
     assert!(metrics.contains("kuma_dp_envoy_restarts_total 1"), "{metrics}");
 }
@@ -163,7 +164,7 @@ fn an_agent_waits_for_its_control_plane_and_says_so_once() {
     let agent = home.run(&control_plane, &["--log-level", "debug", "--envoy-log-level", "info"]);
     agent.wait_until("several attempts", |said| said.matches("still no configuration").count() > 2);
     let said = agent.said();
-    assert_eq!(said.matches("still trying").count(), 1, "{said}");
+    assert_eq!(said.matches("retrying").count(), 1, "{said}");
     assert!(said.contains("cannot be reached"), "{said}");
     assert_eq!(http(home.readiness_port, "/ready").unwrap().0, 503);
     // Also while the control plane is there and does not know the proxy yet.
@@ -178,7 +179,7 @@ fn an_agent_waits_for_its_control_plane_and_says_so_once() {
 fn an_agent_asked_to_end_while_waiting_ends_well() {
     let (control_plane, home) = (ControlPlane::away(), Home::new());
     let agent = home.run(&control_plane, &[]);
-    agent.wait_until("an attempt", |said| said.contains("still trying"));
+    agent.wait_until("an attempt", |said| said.contains("retrying"));
     agent.signal(Signal::SIGTERM);
     agent.ends_with(0, &["before a configuration arrived"]);
 }

@@ -23,7 +23,7 @@ pub struct Input {
     /// Read subdirectories, too
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Value to put where the input has {{ KEY }}; repeatable
+    /// Value for {{ KEY }} in the input; repeatable
     #[arg(short = 'v', long = "var", value_name = "KEY=VALUE", value_parser = pair)]
     vars: Vec<(String, String)>,
     /// Leave out resources of unknown types and those that control planes write themselves, and list them

@@ -58,7 +58,8 @@ pub fn check_owners(planned: &[Planned], set: &str, client: &Client) -> Result<(
     if taken.is_empty() {
         return Ok(());
     }
-    let hint = "a resource is in one set: apply it without --set to take it out, or name its set";
+    let hint =
+        "a resource belongs to one set: apply it without --set to remove it from its set, or name that set";
     Err(Failure::invalid(format!("nothing was sent\n{}\nhint: {hint}", taken.join("\n"))))
 }
 

@@ -59,7 +59,7 @@ fn shown(authority: &str) -> Result<Described, String> {
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Reads(provider)))
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyVerifier(provider)))
         .with_no_client_auth();
     let mut connection = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
     let mut stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
@@ -74,9 +74,9 @@ fn shown(authority: &str) -> Result<Described, String> {
 
 /// Accepts every certificate, because it only reads them: nothing is sent on such a connection.
 #[derive(Debug)]
-struct Reads(Arc<CryptoProvider>);
+struct AcceptAnyVerifier(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Reads {
+impl ServerCertVerifier for AcceptAnyVerifier {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! Whether the control plane answers, as whom, in which version, and at what time.
+//! Whether the control plane answers, for which user, in which version, and at what time.
 
 use jiff::{Timestamp, Unit, fmt::rfc2822};
 use serde_json::Value;
@@ -47,7 +47,10 @@ pub fn check(client: &Client, report: &mut Report) -> bool {
 }
 
 fn user(client: &Client, report: &mut Report) {
-    match client.get("/who-am-i").and_then(|answer| answer.json("asking the control plane who you are")) {
+    match client
+        .get("/who-am-i")
+        .and_then(|answer| answer.json("asking the control plane which user you are"))
+    {
         Ok(user) if user["name"] == ANONYMOUS => report.add(
             Verdict::Warn,
             "user",
@@ -83,7 +86,7 @@ fn minor(version: &str) -> String {
 fn clock(date: Option<&str>, now: Timestamp, report: &mut Report) {
     let Some(theirs) = date.and_then(|date| rfc2822::parse(date).ok()) else {
         let hint = "compare the clocks by hand";
-        report.add(Verdict::Warn, "clock", "the control plane does not say what time it is", hint);
+        report.add(Verdict::Warn, "clock", "the control plane does not send its time", hint);
         return;
     };
     let since = theirs.timestamp().since((Unit::Second, now));

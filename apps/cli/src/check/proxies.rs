@@ -115,7 +115,7 @@ impl Counts {
             (
                 Verdict::Warn,
                 &self.stale,
-                "have not taken over their configuration yet",
+                "have not acknowledged their configuration yet",
                 "check again in a moment",
             ),
             (

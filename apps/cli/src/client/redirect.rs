@@ -1,5 +1,5 @@
-//! What becomes of an answer that sends the client elsewhere. Reads follow it, without showing another
-//! host who asks; writes never do, because it would not be known what was written where.
+//! What becomes of an answer that sends the client elsewhere. Reads follow it, without sending credentials
+//! to another host; writes never do, because it would not be known what was written where.
 
 use ureq::http::{Response, Uri, header::LOCATION};
 
@@ -42,7 +42,7 @@ pub fn judge<B>(response: &Response<B>, url: &str, followed: usize) -> Next {
     };
     if from.scheme() != next.scheme() {
         return Next::Refused(format!(
-            "it was sent to {to}, which is reached in another way (http or https)"
+            "it was redirected to {to}, which uses another scheme (http or https)"
         ));
     }
     Next::Follow { trusted: from.authority() == next.authority(), url: target }

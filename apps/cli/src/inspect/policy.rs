@@ -23,12 +23,12 @@ pub struct Policy {
     #[arg(value_name = "TYPE")]
     kind: String,
     #[command(flatten)]
-    of: Named,
+    of: PolicyName,
 }
 
 /// What remains to be said once the type is known.
 #[derive(Debug, Args)]
-struct Named {
+struct PolicyName {
     /// Name of the policy
     name: String,
     /// Mesh of the policy
@@ -59,14 +59,14 @@ impl Policy {
     pub fn from_short(matches: &ArgMatches) -> Option<std::result::Result<Policy, clap::Error>> {
         let (command, matches) = matches.subcommand()?;
         policies().find(|kind| command_of(*kind) == command)?;
-        Some(Named::from_arg_matches(matches).map(|of| Policy { kind: command.to_owned(), of }))
+        Some(PolicyName::from_arg_matches(matches).map(|of| Policy { kind: command.to_owned(), of }))
     }
 
     /// Adds a command for every type of policy. Help has them all in `inspect policy`.
     pub fn add_short(command: Command) -> Command {
         policies().fold(command, |command, kind| {
             let about = format!("Show which proxies a {} applies to", kind.name());
-            let one = Named::augment_args(Command::new(command_of(kind))).about(about);
+            let one = PolicyName::augment_args(Command::new(command_of(kind))).about(about);
             command.subcommand(one.hide(true))
         })
     }

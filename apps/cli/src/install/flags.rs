@@ -61,7 +61,7 @@ pub struct Flags {
     /// Put the rule for connections of this machine before all others
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     redirect_outbound_insert_instead_of_append: Option<bool>,
-    /// Have the kernel log what comes by
+    /// Have the kernel log matching packets
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     iptables_logs: Option<bool>,
     /// Rules without comments, which uninstall cannot remove

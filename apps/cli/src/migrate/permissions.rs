@@ -38,11 +38,12 @@ Exit codes:
   3  a step was refused because its evidence is missing; stderr says what is missing
   4  a step was not confirmed, or not taken because of --dry-run";
 
-/// Move a mesh to permissions, step by step, by what was observed
+/// Move a mesh to permissions step by step, based on observed calls
 ///
-/// Walks from a mesh in which everyone may call everyone to one where only permitted calls are configured and let in.
+/// Moves a mesh in which every client may call every service to one where only permitted calls are
+/// configured and accepted.
 /// Every step says what it does and why. A step is refused while its evidence is missing: the calls were not observed
-/// for long enough, proxies do not report, someone was not seen calling a service, or calls were seen that would be
+/// for long enough, proxies do not report, a service has no observed caller, or calls were seen that would be
 /// trimmed. Nothing is kept by this command: run it again to go on.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]
@@ -50,7 +51,7 @@ pub struct Permissions {
     /// Mesh to move
     #[arg(short, long, default_value = DEFAULT_MESH)]
     mesh: String,
-    /// Only this service: a MeshService, a value of kuma.io/service or a KRI; it is closed on its own; repeatable
+    /// Only this service: a MeshService, a value of kuma.io/service or a KRI; it is closed separately; repeatable
     #[arg(long = "service", value_name = "NAME")]
     services: Vec<String>,
     /// Change the mesh without asking
@@ -117,11 +118,7 @@ impl Permissions {
                 Ended::NotTaken => return Ok(Outcome::Partly),
             }
         }
-        if self.step.is_none() {
-            let what = if self.services.is_empty() { "the mesh" } else { "what was asked for" };
-            terminal::talk(&format!("done: permissions decide about {what}"));
-        }
-        Ok(Outcome::Done)
+        if self.step.is_none() { walk.finish() } else { Ok(Outcome::Done) }
     }
 }
 
@@ -139,6 +136,37 @@ impl Walk<'_> {
             Step::Enforce => self.enforce(),
             Step::Deny => self.deny(),
         }
+    }
+
+    /// Says that it is done, unless something still lets in clients that no rule names.
+    fn finish(&self) -> Result<Outcome> {
+        let what = if self.asked.services.is_empty() { "the mesh" } else { "what was asked for" };
+        let open = self.open(&self.suggestions()?);
+        for policy in &open {
+            terminal::talk(&format!("open: {policy}"));
+        }
+        if !open.is_empty() && !self.asked.force {
+            terminal::talk(&format!(
+                "not done: change or delete these policies, or say with --force that {what} is to stay open to clients \
+                 that no rule names"
+            ));
+            return Ok(Outcome::No);
+        }
+        terminal::talk(&format!("done: permissions decide about {what}"));
+        Ok(Outcome::Done)
+    }
+
+    /// What lets in clients that no rule names, each in a sentence.
+    fn open(&self, suggestions: &[Value]) -> Vec<String> {
+        // Where services are closed on their own, the mesh stays open.
+        let all = if self.asked.services.is_empty() { allow_all(suggestions) } else { Vec::new() };
+        let all =
+            all.iter().map(|policy| format!("{} lets every client call everything", text(&policy["kri"])));
+        let some = suggestions.iter().flat_map(|it| items(&it["open"])).map(|open| {
+            let destinations: Vec<String> = items(&open["destinations"]).iter().map(text).collect();
+            format!("{} lets every client call {}", text(&open["policy"]), destinations.join(", "))
+        });
+        all.chain(some).collect()
     }
 
     /// What is known of the services that were asked about.
@@ -162,11 +190,11 @@ impl Walk<'_> {
         match (missing.is_empty(), self.asked.force) {
             (true, _) => true,
             (false, true) => {
-                say(step, "taken all the same, because of --force");
+                say(step, "continuing because of --force");
                 true
             }
             (false, false) => {
-                say(step, "refused, nothing was changed; --force takes it all the same");
+                say(step, "refused, nothing was changed; --force continues anyway");
                 false
             }
         }
@@ -180,7 +208,7 @@ impl Walk<'_> {
         if self.asked.yes {
             return Ok(true);
         }
-        say(step, "go on? [y/N] (--yes does not ask)");
+        say(step, "continue? [y/N] (--yes skips this question)");
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         let agreed = matches!(answer.trim(), "y" | "Y" | "yes");
@@ -281,24 +309,31 @@ impl Walk<'_> {
         let open = if self.asked.services.is_empty() { allow_all(&suggestions) } else { Vec::new() };
         let closing: Vec<&Value> = suggestions.iter().flat_map(|it| items(&it["closing"])).collect();
         if open.is_empty() && closing.is_empty() {
-            say(step, "what is not permitted is denied, and a policy shows it already");
+            say(step, "every other call is denied, and a policy states it already");
             return Ok(Ended::Done);
         }
-        if !open.is_empty() {
-            let names = names(&open);
+        let (changed, deleted): (Vec<Value>, Vec<Value>) =
+            open.iter().cloned().partition(|policy| policy["rest"].is_object());
+        if !deleted.is_empty() {
+            let names = names(&deleted);
             say(step, &format!("{names} allow everyone and would be deleted: all else is denied then"));
+        }
+        if !changed.is_empty() {
+            let names = names(&changed);
+            say(step, &format!("{names} allow everyone and would lose that; what else they say stays"));
         }
         for name in closing.iter().map(|policy| text(&policy["name"])) {
             let why = "would be written last: it shows that everything else is denied";
             say(step, &format!("MeshTrafficPermission {name} {why}"));
         }
         if self.asked.dry_run {
-            let shown: Vec<String> = closing.iter().map(|it| output::yaml(it)).collect();
+            let rests = changed.iter().map(|it| &it["rest"]);
+            let shown: Vec<String> = rests.chain(closing.iter().copied()).map(output::yaml).collect();
             terminal::data(&shown.join("---\n"))?;
         }
         let mut missing = self.evidence(&suggestions)?.all();
         if self.mesh()?.mode() != Mode::Enforce {
-            missing.push("the mode of the mesh is not enforce: take the step enforce first".to_owned());
+            missing.push("the mode of the mesh is not enforce: run the step enforce first".to_owned());
         }
         if !self.may(step, &missing) {
             return Ok(Ended::Refused);
@@ -311,7 +346,12 @@ impl Walk<'_> {
     }
 
     fn close(&self, step: Step, open: &[Value], closing: &[&Value]) -> Result<()> {
-        for name in open.iter().map(|policy| text(&policy["name"])) {
+        for policy in open {
+            if policy["rest"].is_object() {
+                self.write(step, &policy["rest"])?;
+                continue;
+            }
+            let name = text(&policy["name"]);
             let path = mesh::permission(&self.asked.mesh, &name);
             self.client.delete(&path)?.accepted(&format!("could not delete MeshTrafficPermission {name}"))?;
             say(step, &format!("MeshTrafficPermission {name} deleted"));

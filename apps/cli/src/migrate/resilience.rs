@@ -7,7 +7,7 @@ use super::legacy::{Legacy, Translation, renamed, says_something};
 /// One policy per source, with an entry for each destination.
 pub fn to_destinations(legacy: &Legacy<'_>, kind: &'static str, conf: &Value, made: &mut Translation) {
     if !says_something(conf) {
-        made.note("its conf says nothing that there is an equivalent of");
+        made.note("nothing in its conf has an equivalent");
         return;
     }
     let mut to = Vec::new();
@@ -37,7 +37,7 @@ pub fn timeout(legacy: &Legacy<'_>) -> Translation {
         new["idleTimeout"] = idle.clone();
     }
     if idle.iter().all(|idle| !idle.is_null()) && idle[0] != idle[1] {
-        made.note("a MeshTimeout has one idleTimeout for HTTP and TCP: that of HTTP is taken");
+        made.note("a MeshTimeout has one idleTimeout for HTTP and TCP: the value for HTTP is used");
     }
     let fields = [
         ("requestTimeout", "requestTimeout"),
@@ -49,7 +49,7 @@ pub fn timeout(legacy: &Legacy<'_>) -> Translation {
         all.extend(of_http);
     }
     if says_something(grpc) && says_something(http) {
-        made.note("a MeshTimeout has the same times for gRPC and HTTP: those of HTTP are taken where both are given");
+        made.note("a MeshTimeout has the same timeouts for gRPC and HTTP: the values for HTTP are used where both are given");
     }
     if says_something(&requests) {
         new["http"] = requests;

@@ -10,7 +10,7 @@ use super::{
 
 const SLASH: &str =
     "a path prefix of a MeshHTTPRoute ends at a slash or at the end of the path: /v1 does not match /v10";
-const ORDER: &str = "rules of a MeshHTTPRoute are asked from the most to the least specific, not in the order in which they stand";
+const ORDER: &str = "rules of a MeshHTTPRoute are evaluated from the most to the least specific, not in the order in which they are listed";
 
 pub fn translate(legacy: &Legacy<'_>) -> Translation {
     let (mut made, conf) = (Translation::default(), legacy.conf());

@@ -58,7 +58,7 @@ impl Tags {
             (None, true) if everything => Ok(json!({ "kind": "Mesh" })),
             (Some(service), true) => Ok(json!({ "kind": "MeshService", "name": service })),
             (None, true) => {
-                Err("a destination must be one service: kuma.io/service \"*\" means none".to_owned())
+                Err("a destination must be one service: kuma.io/service \"*\" names none".to_owned())
             }
             _ => Err(format!(
                 "no policy is about a part of the destinations, such as those with {:?}: a MeshService can be",
@@ -81,7 +81,7 @@ impl Tags {
 
     fn check(&self) -> Result<(), String> {
         match self.others.iter().find(|(_, value)| *value == ANY) {
-            Some((name, _)) => Err(format!("no reference asks for a tag {name:?} with any value")),
+            Some((name, _)) => Err(format!("no reference can match a tag {name:?} with any value")),
             None => Ok(()),
         }
     }

@@ -65,7 +65,7 @@ pub fn proxy_template(legacy: &Legacy<'_>) -> Translation {
         modifications.push(json!({ part: new }));
     }
     if modifications.is_empty() {
-        made.note("it changes nothing that there is an equivalent of");
+        made.note("none of its changes has an equivalent");
         return made;
     }
     for selector in legacy.selectors("selectors") {

@@ -135,7 +135,7 @@ fn routes(entry: &Entry<'_>) -> Vec<Value> {
     rows
 }
 
-/// `prefix /api`, and how many conditions there are besides the path.
+/// `prefix /api`, and how many conditions there are in addition to the path.
 fn matching(of: &Value) -> String {
     let path = [
         ("path", at(of, "path")),

@@ -21,14 +21,14 @@ const MEANING: &str = "\
 Of each kind of configuration (clusters CDS, endpoints EDS, listeners LDS, routes RDS, secrets SDS):
   synced    the proxy runs what it was sent
   stale     the proxy has not answered yet
-  rejected  the proxy refuses something; below the table stand the reason and the resource to blame
+  rejected  the proxy rejected something; the reason and the responsible resource are below the table
   -         nothing was sent, or the proxy is offline
 Exit codes:
   0  everything is synced
   3  a proxy rejected something
   4  nothing is rejected, but something is stale or a proxy is offline";
 
-/// Show whether proxies run what they were sent, and what they refused
+/// Show whether proxies run what they were sent, and what they rejected
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]
 pub struct Status {

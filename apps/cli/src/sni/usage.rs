@@ -17,11 +17,11 @@ use crate::{
     types::DEFAULT_MESH,
 };
 
-/// Show which server names zone proxies are asked for
+/// Show which server names (SNIs) zone proxies receive
 ///
 /// Zone ingresses and zone egresses count connections by server name, from their start on. A zone's control plane asks
 /// those of its zone, a global one those of all zones. A name that is not dialled, whose connections are gone and
-/// which gets no new ones (--over) can be taken out of multizone.sni.formats.
+/// which gets no new ones (--over) can be removed from multizone.sni.formats.
 #[derive(Debug, Args)]
 pub struct Usage {
     /// Mesh of the destinations
@@ -33,7 +33,7 @@ pub struct Usage {
     /// Only names that clients of the mesh do not dial
     #[arg(long)]
     old: bool,
-    /// Ask twice, this far apart, and show how many connections came in between
+    /// Ask twice, this far apart, and show how many new connections there were
     #[arg(long, value_name = "DURATION")]
     over: Option<GoDuration>,
     /// Form of the output
@@ -114,17 +114,17 @@ fn add_new(items: &mut [Value], before: &[Value]) {
 fn talk(proxies: &Value) {
     let all = proxies.as_array().map(Vec::as_slice).unwrap_or_default();
     if all.is_empty() {
-        terminal::warn("there is no zone ingress and no zone egress that could be asked");
+        terminal::warn("there is no zone ingress or zone egress to ask");
     }
     for proxy in all {
         let (kind, name) = (text(&proxy["type"]), text(&proxy["name"]));
         if let Some(error) = proxy["error"].as_str() {
-            terminal::warn(&format!("what {kind} {name:?} saw is missing: {error}"));
+            terminal::warn(&format!("no counts from {kind} {name:?}: {error}"));
         }
         let unknown = number(&proxy["unknown"]);
         if unknown > 0 {
             terminal::warn(&format!(
-                "{kind} {name:?} turned away {unknown} connections whose server name leads nowhere"
+                "{kind} {name:?} rejected {unknown} connections with an unknown server name"
             ));
         }
     }

@@ -124,7 +124,7 @@ fn what_is_asked_reaches_the_control_plane_and_its_refusal_the_user() {
     program
         .run(&["access", "x", "y"])
         .failed(1)
-        .says("could not tell whether x may call y")
+        .says("could not determine whether x may call y")
         .says("no MeshService and no kuma.io/service");
     server.on("GET", "/meshes/default/_access?from=a&to=b", 200, json!({}));
     program.run(&["access", "a", "b"]).failed(1).says("no verdict");
@@ -161,7 +161,7 @@ fn reachability_is_explained_with_the_change_that_would_allow_the_call() {
         said,
         format!(
             "reachable\n  1 of 4\nDecided by: {rule}\nWould refuse: kri_dp_default___backend-1_80 and 2 alike: denied: so\n\
-             There are more servers than were asked.\nTo allow it: change that rule\n"
+             Not all servers were checked.\nTo allow it: change that rule\n"
         )
     );
 }

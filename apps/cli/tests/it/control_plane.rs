@@ -271,7 +271,10 @@ fn assemble(
     let problems = Findings::new(store.clone(), push.clone(), Files::default(), &metrics);
     push.start(shutdown);
     problems.start(shutdown);
-    let observations = Observations::started(store.clone(), &metrics, shutdown);
+    // A thousand calls are many for a test.
+    let observations = Observations::new(store.clone(), &metrics).with(Pace::default(), 1000);
+    let observations = Arc::new(observations);
+    observations.start(shutdown);
     let inspect = Proxies::new(store, push.clone(), 9901).observing(observations.clone());
     let context = Context {
         registrar: registrar.clone(),

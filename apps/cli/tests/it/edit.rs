@@ -104,7 +104,7 @@ fn a_change_by_another_writer_meanwhile_is_a_conflict_that_loses_nothing() {
         format!("sed -i 's/connectionTimeout: 3s/connectionTimeout: 9s/' \"$1\"\n{kumactl} apply -f {other}");
     let ran = edited.run(&script).failed(1);
     let ran = ran
-        .says("was changed by someone else meanwhile; nothing was written")
+        .says("was changed by another user meanwhile; nothing was written")
         .says("your version is kept in");
     assert_eq!(edited.timeout(), "5s");
     assert!(edited.kept()[0].contains("connectionTimeout: 9s"), "{ran:#?}");

@@ -11,7 +11,9 @@ fn a_field_is_explained_with_its_type_and_the_fields_below() {
     let ran = program.run(&["explain", "meshtimeout.spec.to"]).ok();
     assert_eq!(ran.lines()[..2], ["TYPE:   MeshTimeout", "FIELD:  spec.to <[]object>"]);
     assert!(
-        ran.out.contains("\n  targetRef <object> required\n    What a policy or one of its entries"),
+        ran.out.contains(
+            "\n  targetRef <object> required\n    The destinations (in `to`) or clients (in `from`)"
+        ),
         "{ran:#?}"
     );
     assert!(ran.out.contains("\n  default <object>\n"), "{ran:#?}");
@@ -21,6 +23,17 @@ fn a_field_is_explained_with_its_type_and_the_fields_below() {
     assert!(short.out.contains("One of: Mesh, MeshSubset, "), "{short:#?}");
     let tags = program.run(&["explain", "dataplane.networking.inbound.tags"]).ok();
     assert_eq!(tags.lines()[1], "FIELD:  networking.inbound.tags <map[string]string>");
+}
+
+#[test]
+fn every_field_has_a_meaning() {
+    let program = Program::new();
+    let json = program.run(&["explain", "meshtimeout.spec.to.default.http", "-o", "json"]).ok().json();
+    for field in json["fields"].as_array().unwrap() {
+        assert!(field["description"].as_str().is_some_and(|text| text.starts_with("How long")), "{field}");
+    }
+    let ran = program.run(&["explain", "meshtimeout.spec.to.default.http.requestTimeout"]).ok();
+    assert!(ran.out.contains("\nHow long the whole response may take; 15s by default"), "{ran:#?}");
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn the_control_plane_is_asked_where_a_server_name_leads_to() {
 
     // So it is when there is nothing to ask; a caller that asks for the text alone gets only that.
     drop(server);
-    let read = decode(&[sni, "-o", "json"]).ok().says("where this server name leads to is unknown");
+    let read = decode(&[sni, "-o", "json"]).ok().says("cannot look up where this server name leads to");
     assert_eq!(read.json()["form"], "hashed");
     assert_eq!(decode(&[sni, "--offline"]).ok().err, "");
     decode(&[sni, "--offline", "-m", "demo"]).failed(2);
@@ -136,8 +136,8 @@ fn which_server_names_are_still_asked_for_is_shown_with_what_came_in_between() {
             "old.example   kri_msvc_shop_east__backend_http   no        12            1      5     kri_zi__east__gate_",
         ]
     );
-    let shown = shown.says("what ZoneEgress \"exit\" saw is missing: not connected");
-    shown.says("ZoneIngress \"gate\" turned away 2 connections whose server name leads nowhere");
+    let shown = shown.says("no counts from ZoneEgress \"exit\": not connected");
+    shown.says("ZoneIngress \"gate\" rejected 2 connections with an unknown server name");
 
     server.on(
         "GET",

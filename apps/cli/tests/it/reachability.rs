@@ -44,7 +44,7 @@ fn what_a_proxy_reaches_is_shown_with_what_trimming_would_save() {
     assert_eq!(cells(lines[5]), ["DESTINATION", "VERDICT", "DECIDED BY"]);
     assert_eq!(cells(lines[6]), ["c", "trimmed", rule]);
     assert_eq!(cells(lines[7]), ["a", "reachable", "anyone may call it"]);
-    assert_eq!(*lines.last().unwrap(), "There are more: ask for one with --to.");
+    assert_eq!(*lines.last().unwrap(), "There are more: select one with --to.");
     assert_eq!(run(&["-o", "json"]).ok().json(), all);
 
     let one = json!({"kri": "k", "mode": mode, "destination": "c", "verdict": "denied", "reason": "denied: no",

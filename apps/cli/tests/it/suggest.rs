@@ -71,7 +71,7 @@ fn refused(control_plane: &ControlPlane, step: &str, missing: &str) {
     assert!(ran.err.contains("refused, nothing was changed"), "{ran:#?}");
     assert_eq!(writes(control_plane), Vec::<String>::new());
     let forced = migrate(control_plane, &["--yes", "--step", step, "--force"]).ok();
-    assert!(forced.err.contains("taken all the same, because of --force"), "{forced:#?}");
+    assert!(forced.err.contains("continuing because of --force"), "{forced:#?}");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn the_walk_takes_every_step_in_order_and_denies_everyone_last() {
     let ran = migrate(&control_plane, &["--yes"]).ok();
     assert_eq!(writes(&control_plane), done, "a mesh where everything is done is left alone");
     assert!(ran.err.contains("the mode of the mesh is enforce already"), "{ran:#?}");
-    assert!(ran.err.contains("a policy shows it already"), "{ran:#?}");
+    assert!(ran.err.contains("a policy states it already"), "{ran:#?}");
 }
 
 #[test]
@@ -194,12 +194,15 @@ fn observation_that_is_too_short_or_not_complete_is_refused() {
     short.observe(WEB, BACKEND, 7, 3);
     let ran = migrate(&short, &["--step", "check", "--min-window", "2h"]).ok();
     assert!(ran.err.contains("calls are observed since 20"), "{ran:#?}");
-    refused(&short, "check", "time: calls are observed for 3 h, and 7 d are asked for (--min-window)");
+    refused(&short, "check", "time: calls were observed for 3 h, and 7 d are required (--min-window)");
     refused(&mesh("shadow"), "check", "reports of calls: no proxy has sent one yet");
     let partial = permitted("shadow");
     partial.connect("web", &[]).reports();
     let _silent = partial.connect("db", &[]);
     refused(&partial, "check", "reports of 1 of 2 connected proxies");
+    let too_many = permitted("shadow");
+    (0..=1000).for_each(|n| too_many.observe(&format!("spiffe://default/client-{n}"), BACKEND, 1, 1));
+    refused(&too_many, "check", "some of the calls: there were more than the control plane keeps");
 }
 
 #[test]
@@ -214,7 +217,7 @@ fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
     let missing =
         "a decision, apply what `kumactl suggest permissions` says or deny by name what is refused now";
     refused(&kept_out, "permissions", &format!("{missing}: {WEB} to {BACKEND}"));
-    refused(&permitted("shadow"), "deny", "the mode of the mesh is not enforce: take the step enforce first");
+    refused(&permitted("shadow"), "deny", "the mode of the mesh is not enforce: run the step enforce first");
     refused(&permitted("off"), "enforce", "the mode of the mesh was never shadow");
 }
 
@@ -269,6 +272,35 @@ fn nothing_is_changed_without_agreement_and_in_a_dry_run() {
     assert_eq!(writes(&control_plane), Vec::<String>::new());
     program.run_with_stdin(&walk, "y\n").ok();
     assert_eq!(writes(&control_plane).len(), 1);
+}
+
+#[test]
+fn a_policy_that_says_more_than_that_everyone_is_allowed_keeps_the_rest() {
+    let control_plane = permitted("enforce");
+    let mut everybody = permission("everybody", &json!({ "kind": "Mesh" }), "Allow");
+    let deny = json!({ "targetRef": client("db"), "default": { "action": "Deny" } });
+    everybody["spec"]["from"].as_array_mut().unwrap().push(deny.clone());
+    control_plane.store(everybody);
+    let ran = migrate(&control_plane, &["--yes", "--step", "deny"]).ok();
+    assert!(ran.err.contains("would lose that; what else they say stays"), "{ran:#?}");
+    let paths =
+        ["everybody", "zz-deny-all"].map(|name| format!("PUT /meshes/default/meshtrafficpermissions/{name}"));
+    assert_eq!(writes(&control_plane), paths);
+    let rest = control_plane.spec(Kind::MeshTrafficPermission, "default", "everybody");
+    assert_eq!(rest["from"], json!([deny]));
+}
+
+#[test]
+fn the_walk_is_not_done_while_a_policy_lets_in_clients_that_no_rule_names() {
+    let control_plane = permitted("enforce");
+    let mut public = permission("public", &json!({ "kind": "Mesh" }), "Allow");
+    public["spec"]["targetRef"] = json!({ "kind": "Dataplane", "labels": { "app": "backend" } });
+    control_plane.store(public);
+    let ran = migrate(&control_plane, &["--yes"]);
+    let line = format!("open: kri_mtp_default___public_rule_0 lets every client call {BACKEND}");
+    assert!(ran.code == 3 && ran.err.contains(&line) && ran.err.contains("not done"), "{ran:#?}");
+    let forced = migrate(&control_plane, &["--yes", "--force"]).ok();
+    assert!(forced.err.contains(&line) && forced.err.contains("done: permissions decide"), "{forced:#?}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::{
 
 /// How long a bootstrap, or the beginning of a stream, may take. A stream is one request that never ends.
 const BEGINNING: Duration = Duration::from_secs(60);
-/// Files that are open besides connections to our ports: the database, or connections to it, and logs.
+/// Open files other than connections to our ports: the database, or connections to it, and logs.
 const OTHER_FILES: u64 = 512;
 
 /// Connections at a time, each with a zone behind it, ...
@@ -180,8 +180,8 @@ fn shares(config: &Config) -> Shares {
             files,
             connections,
             wanted = proxies,
-            "this process may open fewer files than dpServer.limits.maxConnections needs, so fewer proxies are let in: \
-             raise its limit (ulimit -n, LimitNOFILE) or lower the setting"
+            "this process may open fewer files than dpServer.limits.maxConnections needs, so fewer proxies \
+            can connect: raise its limit (ulimit -n, LimitNOFILE) or lower the setting"
         );
     }
     shares

@@ -32,11 +32,11 @@ impl Preparation {
             return Err(error);
         }
         let error = format!("{error:#}");
-        tracing::warn!(error, "cannot write at the start; serving what is stored and trying again");
+        tracing::warn!(error, "cannot write at startup; serving what is stored and retrying");
         let ending = shutdown.clone();
         shutdown.spawn(async move {
             tokio::select! {
-                () = self.write_later() => tracing::info!("the writes that failed at the start are done"),
+                () = self.write_later() => tracing::info!("the writes that failed at startup have succeeded"),
                 () = ending.begun() => {}
             }
         });

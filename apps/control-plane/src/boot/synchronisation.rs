@@ -238,7 +238,7 @@ fn address(text: &str, settings: &ZoneKds) -> Result<Address> {
     let host = host.ok_or_else(|| anyhow!("{key}: {text:?}: names no host"))?;
     let tls = match uri.scheme_str() {
         Some("grpcs") => Some(Arc::new(client_config(trust(settings)?, b"h2").context(
-            "multizone.zone.kds.rootCaFile (KUMA_MULTIZONE_ZONE_KDS_ROOT_CA_FILE) says which certificates are believed",
+            "multizone.zone.kds.rootCaFile (KUMA_MULTIZONE_ZONE_KDS_ROOT_CA_FILE) says which certificates are trusted",
         )?)),
         _ => None,
     };

@@ -17,19 +17,19 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::{Server, check_xds_host};
 use crate::{
     config::Config,
-    dp_server::{Certificate, Shown},
+    dp_server::{Certificate, ServerCertificate},
 };
 
 /// How long a replaced certificate may stay unnoticed; SIGHUP makes it quicker.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// TLS that follows the files of a server. `shown` is what proxies are told about the certificate, `expiries` the metric
+/// TLS that follows the files of a server. `shown` is what proxies learn about the certificate, `expiries` the metric
 /// of when it expires.
 pub fn start(
     server: Server,
     config: &Config,
     tls: ServerTls,
-    shown: Option<Shown>,
+    shown: Option<ServerCertificate>,
     expiries: CertificateExpiries,
     shutdown: &Shutdown,
 ) -> Result<Arc<ServerConfig>> {
@@ -62,7 +62,7 @@ struct Follower {
     files: (PathBuf, PathBuf),
     current: Pair,
     switch: Switch,
-    shown: Option<Shown>,
+    shown: Option<ServerCertificate>,
     expiries: CertificateExpiries,
     xds_host: String,
     /// Why the last look changed nothing, and whether the log says so.
@@ -118,7 +118,7 @@ impl Follower {
         let said = known.as_ref().is_some_and(|(_, said)| *said);
         if asked || (known.is_some() && !said) {
             let (server, file) = (self.server.name(), self.files.0.display());
-            tracing::warn!(server, %file, error = why, "the new TLS certificate cannot be used; the last one is still shown");
+            tracing::warn!(server, %file, error = why, "cannot use the new TLS certificate; the previous one stays in use");
         }
         self.failure = Some((why, said || asked || known.is_some()));
     }

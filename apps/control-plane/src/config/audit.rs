@@ -8,7 +8,8 @@ section! {
     pub struct Audit {
         /// Whether it is written.
         enabled: bool = true, "enabled", "KUMA_AUDIT_ENABLED";
-        /// File that JSON lines are appended to; it is created for its owner alone, and again when it was moved away.
+        /// File that JSON lines are appended to; only its owner can read it, and it is created again if it
+        /// was moved away.
         /// Empty means the log, under the target `audit` and whatever the log level is (`off` excepted).
         file: String = String::new(), "file", "KUMA_AUDIT_FILE";
     }

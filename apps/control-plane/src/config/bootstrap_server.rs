@@ -23,7 +23,7 @@ section! {
         /// agent's user can open. Otherwise it listens at `adminAddress` and `adminPort`.
         envoy_admin_unix_socket: bool = true, "envoyAdminUnixSocket",
             "KUMA_BOOTSTRAP_SERVER_PARAMS_ENVOY_ADMIN_UNIX_SOCKET";
-        /// Where the agent says whether its proxy is ready.
+        /// Port of the agent's readiness endpoint.
         readiness_port: u16 = 9902, "readinessPort", "KUMA_BOOTSTRAP_SERVER_PARAMS_READINESS_PORT";
         /// The file that Envoy logs requests to its admin interface to.
         admin_access_log_path: String = "/dev/null".to_owned(), "adminAccessLogPath",
@@ -46,7 +46,7 @@ section! {
 }
 
 section! {
-    /// What proxies are like.
+    /// Settings of proxies.
     pub struct Proxies {
         section gateway: Gateways, "gateway";
     }

@@ -8,7 +8,7 @@ use topology::{
 use super::{Ipam, section::section};
 
 section! {
-    /// Hostnames that VirtualOutbounds make.
+    /// Hostnames that VirtualOutbounds create.
     pub struct DnsServer {
         /// The range that their virtual addresses are taken from, without the ranges of services that are in it. At
         /// least 65536 addresses must be left. A hostname with an address outside of it gets a new one.

@@ -22,7 +22,7 @@ section! {
 }
 
 section! {
-    /// How proxies prove who they are.
+    /// Authentication of proxies.
     pub struct DpAuthn {
         /// Lets Envoy read the token from the agent's file for every stream, so that a new one is used without a
         /// restart. Envoy then uses another gRPC client.
@@ -36,7 +36,7 @@ section! {
 section! {
     /// Proxies of workloads.
     pub struct DpProxy {
-        /// `dpToken`: with a dataplane token, which is also the default. `none`: they are believed.
+        /// `dpToken`: with a dataplane token, which is also the default. `none`: proxies are not authenticated.
         kind: DpAuthnType = DpAuthnType::Default, "type", "KUMA_DP_SERVER_AUTHN_DP_PROXY_TYPE";
         section dp_token: DpToken, "dpToken";
     }
@@ -53,7 +53,7 @@ section! {
 section! {
     /// Proxies of zones.
     pub struct ZoneProxy {
-        /// `zoneToken`: with a zone token, which is also the default. `none`: they are believed.
+        /// `zoneToken`: with a zone token, which is also the default. `none`: proxies are not authenticated.
         kind: ZoneAuthnType = ZoneAuthnType::Default, "type", "KUMA_DP_SERVER_AUTHN_ZONE_PROXY_TYPE";
         section zone_token: ZoneTokens, "zoneToken";
     }
@@ -75,7 +75,7 @@ section! {
         enabled: bool = true, "enabled", "KUMA_DP_SERVER_HDS_ENABLED";
         /// How often Envoy reports.
         interval: GoDuration = GoDuration::from_secs(5), "interval", "KUMA_DP_SERVER_HDS_INTERVAL";
-        /// Accepted for Kuma's sake: what to check is sent as soon as it changes.
+        /// Accepted for compatibility with Kuma, without effect: changed checks are sent at once.
         refresh_interval: GoDuration = GoDuration::from_secs(10), "refreshInterval",
             "KUMA_DP_SERVER_HDS_REFRESH_INTERVAL";
         section check: HealthCheckDefaults, "checkDefaults";

@@ -1,4 +1,4 @@
-//! The settings of what instances of a global control plane ask each other.
+//! The settings of requests between instances of a global control plane.
 
 use super::section::section;
 

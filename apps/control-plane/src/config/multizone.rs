@@ -24,29 +24,31 @@ section! {
         tls_key_file: String = String::new(), "tlsKeyFile", "KUMA_MULTIZONE_GLOBAL_KDS_TLS_KEY_FILE";
         /// Bytes of a message. Zones need the same. To zones of Kuma all resources of a kind must fit into one.
         max_msg_size: u32 = 10 << 20, "maxMsgSize", "KUMA_MULTIZONE_GLOBAL_KDS_MAX_MSG_SIZE";
-        /// How long a zone may take to take a message.
+        /// How long a zone may take to receive a message.
         msg_send_timeout: GoDuration = GoDuration::from_secs(60), "msgSendTimeout",
             "KUMA_MULTIZONE_GLOBAL_KDS_MSG_SEND_TIMEOUT";
-        /// How long a connection may be silent before the zone is asked whether it is there. This key is not Kuma's.
+        /// How long a connection may be silent before a keepalive is sent to the zone. This key is not Kuma's.
         keep_alive_interval: GoDuration = GoDuration::from_secs(15), "keepAliveInterval",
             "KUMA_MULTIZONE_GLOBAL_KDS_KEEP_ALIVE_INTERVAL";
-        /// How long the zone may take to answer; then the connection is over. This key is not Kuma's.
+        /// How long the zone may take to answer before the connection is closed. This key is not Kuma's.
         keep_alive_timeout: GoDuration = GoDuration::from_secs(10), "keepAliveTimeout",
             "KUMA_MULTIZONE_GLOBAL_KDS_KEEP_ALIVE_TIMEOUT";
-        /// How long it may take until the insight of a zone tells what was sent and acknowledged. Connections,
+        /// How long it may take until the insight of a zone shows what was sent and acknowledged. Connections,
         /// disconnections and problems are written at once.
         zone_insight_flush_interval: GoDuration = GoDuration::from_secs(10), "zoneInsightFlushInterval",
             "KUMA_MULTIZONE_GLOBAL_KDS_ZONE_INSIGHT_FLUSH_INTERVAL";
-        /// Whether zones must show a zone token with the scope `cp`. This key is not Kuma's.
+        /// Whether zones must present a zone token with the scope `cp`. This key is not Kuma's.
         zone_token_required: bool = false, "zoneTokenRequired", "KUMA_MULTIZONE_GLOBAL_KDS_ZONE_TOKEN_REQUIRED";
-        /// How many Zones are made by themselves when a zone connects; others must be created. This key is not Kuma's.
+        /// How many Zones are created automatically when a zone connects; others must be created by hand.
+        /// This key is not Kuma's.
         max_zones: u32 = 1000, "maxZones", "KUMA_MULTIZONE_GLOBAL_KDS_MAX_ZONES";
         /// How long a zone may be away before other zones stop calling its ingresses; 0s means forever. While no zone
         /// is connected no time passes. This key is not Kuma's.
         zone_withdraw_after: GoDuration = GoDuration::from_secs(300), "zoneWithdrawAfter",
             "KUMA_MULTIZONE_GLOBAL_KDS_ZONE_WITHDRAW_AFTER";
-        /// A zone that connects and lacks more than this share of the resources of a kind, in percent, is not believed
-        /// at once: they are deleted when it connects again and lacks the same. From 100 on it is. This key is not
+        /// A zone that connects and lacks more than this share of the resources of a kind, in percent, does
+        /// not delete them at once: they are deleted when it connects again and lacks the same ones. 100
+        /// disables this. This key is not
         /// Kuma's.
         hold_back_deletions: u32 = 20, "holdBackDeletions", "KUMA_MULTIZONE_GLOBAL_KDS_HOLD_BACK_DELETIONS";
         section labels: GlobalLabels, "labels";
@@ -56,7 +58,7 @@ section! {
 section! {
     /// Labels of resources that are sent.
     pub struct GlobalLabels {
-        /// Labels that begin so are not sent.
+        /// Labels with these prefixes are not sent.
         skip_prefixes: Vec<String> = Vec::new(), "skipPrefixes", "KUMA_MULTIZONE_GLOBAL_KDS_LABELS_SKIP_PREFIXES";
     }
 }
@@ -68,23 +70,25 @@ section! {
         root_ca_file: String = String::new(), "rootCaFile", "KUMA_MULTIZONE_ZONE_KDS_ROOT_CA_FILE";
         /// Does not verify that certificate.
         tls_skip_verify: bool = false, "tlsSkipVerify", "KUMA_MULTIZONE_ZONE_KDS_TLS_SKIP_VERIFY";
-        /// File with the zone token that is shown to the global control plane; empty means none. It is read for
+        /// File with the zone token for the global control plane; empty means none. It is read for
         /// every connection. This key is not Kuma's.
         token_file: String = String::new(), "tokenFile", "KUMA_MULTIZONE_ZONE_KDS_TOKEN_FILE";
-        /// Bytes of a message. The global control plane needs the same; one of Kuma wants all resources of a kind in one.
+        /// Bytes of a message. The global control plane needs the same; Kuma's needs all resources of a kind
+        /// to fit into one.
         max_msg_size: u32 = 10 << 20, "maxMsgSize", "KUMA_MULTIZONE_ZONE_KDS_MAX_MSG_SIZE";
-        /// How long the global control plane may take to take a message.
+        /// How long the global control plane may take to receive a message.
         msg_send_timeout: GoDuration = GoDuration::from_secs(60), "msgSendTimeout",
             "KUMA_MULTIZONE_ZONE_KDS_MSG_SEND_TIMEOUT";
-        /// How long a connection may be silent before the global control plane is asked whether it is there. Kuma's
-        /// wants to be asked no more often than every 15 s. This key is not Kuma's.
+        /// How long a connection may be silent before a keepalive is sent to the global control plane.
+        /// Kuma's allows one every 15 s at most. This key is not Kuma's.
         keep_alive_interval: GoDuration = GoDuration::from_secs(15), "keepAliveInterval",
             "KUMA_MULTIZONE_ZONE_KDS_KEEP_ALIVE_INTERVAL";
-        /// How long it may take to answer; then the zone connects again. This key is not Kuma's.
+        /// How long it may take to answer before the zone reconnects. This key is not Kuma's.
         keep_alive_timeout: GoDuration = GoDuration::from_secs(10), "keepAliveTimeout",
             "KUMA_MULTIZONE_ZONE_KDS_KEEP_ALIVE_TIMEOUT";
         /// A global control plane that connects and lacks more than this share of the resources of a kind, in percent,
-        /// is not believed at once: they are deleted when the next connection lacks the same. From 100 on it is. This
+        /// does not delete them at once: they are deleted when the next connection lacks the same ones. 100
+        /// disables this. This
         /// key is not Kuma's.
         hold_back_deletions: u32 = 20, "holdBackDeletions", "KUMA_MULTIZONE_ZONE_KDS_HOLD_BACK_DELETIONS";
         section labels: ZoneLabels, "labels";
@@ -94,7 +98,7 @@ section! {
 section! {
     /// Labels of resources that are sent.
     pub struct ZoneLabels {
-        /// Labels that begin so are not sent.
+        /// Labels with these prefixes are not sent.
         skip_prefixes: Vec<String> = Vec::new(), "skipPrefixes", "KUMA_MULTIZONE_ZONE_KDS_LABELS_SKIP_PREFIXES";
     }
 }

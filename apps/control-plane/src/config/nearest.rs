@@ -1,4 +1,4 @@
-//! What somebody may have meant.
+//! The known word that is nearest to an unknown one.
 
 /// The candidate that takes the fewest edits, if it is near enough to be a likely slip.
 pub(super) fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -90,8 +90,8 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from the declaration of the settings: `cargo xtask gen`. -->
 
-`kuma-cp run -c FILE` reads a YAML file; environment variables win over it. Keys and variables are Kuma's.
-A misspelled key or a value that makes no sense refuses the start. Settings that Kuma has and this control plane does
+`kuma-cp run -c FILE` reads a YAML file; environment variables take precedence. Keys and variables are Kuma's.
+The control plane does not start with a misspelled key or an invalid value. Settings that Kuma has and this control plane does
 not support yet are named in one warning, unless they have Kuma's default. [kuma-cp.defaults.yaml](kuma-cp.defaults.yaml)
 is the same as a file, and `kuma-cp config defaults` prints it.
 ";
@@ -102,7 +102,7 @@ const UNSUPPORTED: &str = "
 ## Without effect
 
 These settings of Kuma are accepted and have no effect. One with another value than Kuma's default is named in the
-warning; so is a key beside these that is like none of them, which may be of another version of Kuma. Everything
+warning; so is a key that resembles none of them, which may belong to another version of Kuma. Everything
 below `runtime.kubernetes` and `store.kubernetes` is ignored, as in Kuma on Universal.
 
 | key | environment variable | default in Kuma |

@@ -235,7 +235,7 @@ choice! {
 }
 
 choice! {
-    /// Where resources are kept.
+    /// The stores of resources.
     pub enum StoreType {
         Sqlite = "sqlite",
         Memory = "memory",

@@ -6,10 +6,10 @@ use serde_json::Value;
 use super::{section::section, setting::Setting};
 
 section! {
-    /// How destinations are called on connections between zones.
+    /// How connections between zones name their destinations.
     pub struct Sni {
         /// The formats of the SNIs that this control plane writes into its MeshServices, MeshExternalServices and
-        /// MeshMultiZoneServices: clients dial the first, servers accept all. To change over, list both with the new
+        /// MeshMultiZoneServices: clients dial the first, servers accept all. To switch, list both with the new
         /// one first, and leave out the old one when nothing dials it any more. A port whose KRI cannot be a host
         /// name keeps `hashed`.
         formats: Formats = Formats::default(), "formats", "KUMA_MULTIZONE_SNI_FORMATS";

@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
             return Vec::new();
         }
         vec![format!(
-            "not supported yet, and without effect: {}; the others are, and Kuma's defaults need no mention",
+            "not supported yet, and without effect: {}; all other settings are in effect",
             self.ineffective.join(", ")
         )]
     }

@@ -1,9 +1,10 @@
-//! Who is let in, how many at a time, and what the others are answered.
+//! Which streams are admitted, how many at a time, and how the others are rejected.
 //!
-//! A discovery stream passes four gates: it counts against its connection, waits for one of the places
-//! for strangers until its first request has come and its token is checked, waits for one of the few
+//! A discovery stream passes four gates: it counts against its connection, waits for one of the places for
+//! unauthenticated streams until its first request has come and its token is checked, waits for one of the
+//! few
 //! places where proxies are registered, and counts against its name from then on. Names are counted
-//! after authentication, because a stranger could otherwise use up those of others. A stream that does
+//! after authentication, because an unauthenticated stream could otherwise use up those of others. A stream that does
 //! not pass gets `RESOURCE_EXHAUSTED`, a message, and a time to come back after; the reason is counted
 //! and logged.
 
@@ -28,7 +29,7 @@ use tonic::{Code, Status, metadata::MetadataMap};
 
 pub use self::messages::Messages;
 
-/// When a stream that is turned away should come back.
+/// When a rejected stream should try again.
 const COME_BACK_AFTER: Duration = Duration::from_secs(5);
 
 /// What discovery streams may take.
@@ -131,18 +132,20 @@ impl Admission {
     /// A place to be registered: a thousand proxies that come back at once are let in a few at a time.
     pub async fn registering(&self, caller: &Caller) -> Result<SemaphorePermit<'_>, Status> {
         let wait = self.limits.wait;
-        let full = || format!("the stream waited {wait:?} to be registered, and others are still before it");
+        let full = || {
+            format!("the stream waited {wait:?} to be registered, and others are still queued ahead of it")
+        };
         self.place(&self.registering, caller, "admission_wait", full).await
     }
 
     /// Counts a stream of an authenticated proxy until the answer is dropped.
-    pub fn named(&self, caller: &Caller, proxy: Key) -> Result<Named, Status> {
+    pub fn named(&self, caller: &Caller, proxy: Key) -> Result<StreamPermit, Status> {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         let open = named.entry(proxy.clone()).or_default();
         let limit = self.limits.streams_per_proxy;
         if *open < limit {
             *open += 1;
-            return Ok(Named { proxy, all: self.named.clone() });
+            return Ok(StreamPermit { proxy, all: self.named.clone() });
         }
         drop(named);
         Err(self.refuse(caller, "streams_per_proxy", &format!("{proxy} has {limit} streams open already")))
@@ -175,7 +178,7 @@ impl Admission {
         self.turn_away(caller, Code::ResourceExhausted, reason, why)
     }
 
-    /// Counts and logs a stream that is turned away; the status tells it why and when to come back. Envoy
+    /// Counts and logs a rejected stream; the status says why and when to try again. Envoy
     /// logs the message and keeps its own backoff; other clients of gRPC look at the metadata.
     fn turn_away(&self, caller: &Caller, code: Code, reason: &'static str, why: &str) -> Status {
         self.tally.rejected(caller.peer, reason, why);
@@ -196,7 +199,7 @@ impl Admission {
         self.tally.rejected(peer, "unauthenticated", why);
     }
 
-    /// Says that a stream ended with an error, and counts those that were turned away for what they are.
+    /// Says that a stream ended with an error, and counts those that were rejected.
     pub fn ended(&self, caller: &Caller, status: &Status) {
         // Over a limit, which is counted and logged where it was found.
         if status.metadata().contains_key(RETRY_AFTER_MS) || status.code() == Code::ResourceExhausted {
@@ -222,12 +225,12 @@ impl Admission {
 
 /// A stream that counts against its proxy's name.
 #[derive(Debug)]
-pub struct Named {
+pub struct StreamPermit {
     proxy: Key,
     all: Arc<Mutex<HashMap<Key, usize>>>,
 }
 
-impl Drop for Named {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = all.get_mut(&self.proxy) {

@@ -128,8 +128,8 @@ async fn stream<P: Protocol>(context: Arc<Context>, opened: Opened<P::Response>)
             mesh = &*key.mesh,
             name = &*key.name,
             connections,
-            "proxy is connected more than once: several proxies use one Dataplane, or its last connection is dead and \
-             still open"
+            "proxy is connected more than once: several proxies use one Dataplane, or a previous connection \
+            is dead but not closed yet"
         );
     }
     let delivery = connected.watcher.delivery();
@@ -177,7 +177,7 @@ struct Session<'s, P: Protocol> {
     delivery: Delivery,
     connected: Connected,
     outgoing: &'s Outgoing<P::Response>,
-    /// What the proxy was last told, without its secrets.
+    /// What the proxy was last sent, without its secrets.
     current: Option<Current>,
     issued: Option<Issued>,
     /// What an egress was given, mesh by mesh.
@@ -230,7 +230,7 @@ impl<P: Protocol> Session<'_, P> {
         secrets.into_iter().chain(of_meshes).chain(self.registration.credentials().expires()).min()
     }
 
-    /// When to make known again what others could not be told, or to bring the Dataplane back.
+    /// When to publish again what could not be published, or to bring the Dataplane back.
     fn next_telling(&self) -> Option<Instant> {
         earlier(self.unannounced, self.restore_at)
     }
@@ -280,7 +280,7 @@ impl<P: Protocol> Session<'_, P> {
         {
             return Err(refused);
         }
-        // Told once, not with every other change.
+        // Reported once, not with every other change.
         let before: Vec<&Problem> = self.current.iter().flat_map(Current::problems).collect();
         for problem in next.problems().filter(|problem| !before.contains(problem)) {
             let key = self.registration.proxy().key();

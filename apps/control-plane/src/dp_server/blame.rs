@@ -1,4 +1,5 @@
-//! What in the mesh a resource of a proxy was made from: asked when the proxy refuses it, and kept nowhere.
+//! Which resource of the mesh a part of a proxy's configuration comes from: computed when the proxy rejects
+//! it, and not kept.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +35,7 @@ pub fn blamed(mesh: Option<&MeshSnapshot>, traits: &ProxyTraits, names: &[&str])
     let Some((mesh, dataplane, plan, kri)) = planned else { return from_name() };
     let known = plan::meanings(&plan, &kri);
     let effective = plan::Effective::of(mesh, dataplane);
-    let about = About { policies: Policies { mesh, effective: &effective, dataplane }, plan: &plan };
+    let about = BlameQuery { policies: Policies { mesh, effective: &effective, dataplane }, plan: &plan };
     let of_name = |name: &&str| match known.get(*name) {
         Some(meaning) => {
             Blamed { kri: meaning.kri.clone(), policies: about.policies_of(name, meaning, dataplane) }
@@ -49,12 +50,12 @@ fn unknown(name: &str) -> Blamed {
 }
 
 /// What is asked for policies.
-struct About<'a> {
+struct BlameQuery<'a> {
     policies: Policies<'a>,
     plan: &'a ProxyPlan,
 }
 
-impl About<'_> {
+impl BlameQuery<'_> {
     fn policies_of(&self, name: &str, meaning: &Meaning, dataplane: &Resource) -> Vec<Kri> {
         let mut found = BTreeSet::new();
         match meaning.role {

@@ -1,7 +1,7 @@
 //! `POST /bootstrap`: what an agent asks before it starts Envoy.
 //!
 //! Nothing is promised here: the token is checked when Envoy connects. But whatever would make that
-//! connection fail for certain is said now, to a person who can still read it.
+//! connection fail for certain is reported now, where a user can still read it.
 
 mod document;
 mod params;

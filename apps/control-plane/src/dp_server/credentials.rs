@@ -102,7 +102,7 @@ impl Credentials {
         }
     }
 
-    /// Whether the token says which workload the proxy is. Where no token is required, every proxy is believed.
+    /// Whether the token says which workload the proxy is. Where no token is required, every proxy is accepted.
     pub fn says_workload(&self) -> bool {
         self.0.as_ref().is_none_or(|verified| match &verified.claims {
             Claims::Dataplane(claims) => !claims.workload.is_empty(),

@@ -1,8 +1,9 @@
-//! Proxies whose streams have ended, and when that says something about them rather than about us.
+//! Proxies whose streams have ended, and when that means that the proxy is gone rather than that the control
+//! plane lost its network.
 //!
-//! A proxy that is gone should soon not be called any more. One whose stream was only interrupted should not be noticed
-//! at all. So there is a grace period in which it may come back; and when most proxies are gone at once the reason is
-//! on our side of the network, or in between, and no proxy is judged by it.
+//! A proxy that is gone should soon no longer be called. A stream that was only interrupted should have no
+//! effect. So there is a grace period in which it may come back; and when most proxies are gone at once the
+//! reason is on our side of the network, or in between, and no proxy counts as gone.
 
 use std::{
     collections::VecDeque,

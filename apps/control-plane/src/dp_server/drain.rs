@@ -35,7 +35,7 @@ pub async fn answer(
     peer: Option<Extension<Peer>>,
     Json(request): Json<Request>,
 ) -> Result<StatusCode, (StatusCode, String)> {
-    // Zone proxies have no inbounds that others could be told of.
+    // Zone proxies have no inbounds that others call.
     if request.mesh.is_empty() {
         return Ok(StatusCode::NO_CONTENT);
     }
@@ -78,7 +78,7 @@ pub async fn answer(
             Err(error) => return Err(unavailable(error)),
         }
     }
-    Err((StatusCode::CONFLICT, format!("{} is being changed by other writers all the time", proxy.key())))
+    Err((StatusCode::CONFLICT, format!("too many concurrent changes of {}; try again", proxy.key())))
 }
 
 /// Whether the proxy runs twice, as when one with other settings is started before the first is stopped.

@@ -1,4 +1,4 @@
-//! What agents can do, as they say it when they connect.
+//! The features that agents announce when they connect.
 
 pub use resources::naming::unified_naming;
 

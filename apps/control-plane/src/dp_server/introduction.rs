@@ -1,4 +1,4 @@
-//! The first message of a stream, read as far as it has earned it.
+//! The first message of a stream, read in steps: more is read as the sender proves more.
 //!
 //! First the sender's name alone, which says whose keys verify its token. Then, for a sender with a good token, the
 //! sizes of what it tells about itself. What is within the limits is parsed, and kept as long as the stream.

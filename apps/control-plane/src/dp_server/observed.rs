@@ -2,7 +2,7 @@
 //! an identity.
 //!
 //! Names are those of Envoy's statistics. What they mean is decided by what this control plane gave to the proxy; who
-//! calls, by the token and the Dataplane of the proxy. Nothing else in a report is believed.
+//! calls, by the token and the Dataplane of the proxy. Nothing else in a report is trusted.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -57,16 +57,15 @@ pub async fn answer(
             context.admission.unauthenticated(peer.map(|peer| peer.addr), why);
         }
     })?;
-    let unavailable = |what: &str| {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("{key} {what}; its report is to be sent again later"))
-    };
-    let mesh = context.push.mesh(&key.mesh).ok_or_else(|| unavailable("is in a mesh that is not there"))?;
+    let unavailable =
+        |what: &str| (StatusCode::SERVICE_UNAVAILABLE, format!("{key} {what}; send the report again later"));
+    let mesh = context.push.mesh(&key.mesh).ok_or_else(|| unavailable("is in a mesh that does not exist"))?;
     let dataplane = mesh.dataplanes.get(&key.name).ok_or_else(|| unavailable("is not registered yet"))?;
     let watcher = context.push.newest(&key);
     let watcher = watcher.ok_or_else(|| unavailable("is not connected to this control plane"))?;
     let calls = calls(&context, &mesh, dataplane, &watcher, &report.clusters)
         .ok_or_else(|| unavailable("has no configuration yet"))?;
-    count_trimmed(&context, &mesh, dataplane, &calls);
+    count_trimmed(&context, &mesh, dataplane, &watcher, &calls);
     let visits = visits(&context, &mesh, dataplane, &report.inbounds);
     watcher.note_report();
     context.observations.report(&mesh.name, calls.into_iter().chain(visits), Timestamp::now());
@@ -108,13 +107,26 @@ fn calls(
     Some(called.into_iter().zip(clusters.values()).filter_map(edge).filter(|(_, count)| *count > 0).collect())
 }
 
-/// Counts calls that the proxy could not make if its outbounds were trimmed, where it is asked for.
-fn count_trimmed(context: &Context, mesh: &MeshSnapshot, dataplane: &Resource, calls: &[(Edge, u64)]) {
+/// Counts calls that the proxy could not make if its outbounds were trimmed, where it is in mode `shadow`. What it lists
+/// and what routes lead to is never trimmed; that is looked at only if a call is not permitted.
+fn count_trimmed(
+    context: &Context,
+    mesh: &MeshSnapshot,
+    dataplane: &Resource,
+    watcher: &Watcher,
+    calls: &[(Edge, u64)],
+) {
     if mesh.trimming(dataplane).active() != Mode::Shadow {
         return;
     }
     let class = ClientClass::of(mesh, dataplane);
-    let trimmed = calls.iter().filter(|(edge, _)| !mesh.reachability.reaches(&class, &edge.destination));
+    let mut denied =
+        calls.iter().filter(|(edge, _)| !mesh.reachability.reaches(&class, &edge.destination)).peekable();
+    if denied.peek().is_none() {
+        return;
+    }
+    let Some(kept) = watcher.never_trimmed(mesh, &class) else { return };
+    let trimmed = denied.filter(|(edge, _)| !kept.contains(&edge.destination));
     trimmed.for_each(|(edge, count)| context.observations.meter.shadowed(&mesh.name, edge, *count));
 }
 

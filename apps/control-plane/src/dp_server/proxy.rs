@@ -1,4 +1,4 @@
-//! Who is on the other end of a discovery stream, and whether to believe it.
+//! The proxy at the other end of a discovery stream, and its authentication.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -18,7 +18,7 @@ const OUTBOUND_PORT: u16 = 15001;
 #[derive(Debug, Clone)]
 pub struct IdentifiedProxy {
     pub traits: ProxyTraits,
-    /// Everything it told about itself.
+    /// Everything it sent about itself.
     pub metadata: Value,
     /// The Dataplane, ZoneIngress or ZoneEgress it brought along; `None` when an operator stored it before.
     pub own_dataplane: Option<Draft>,
@@ -80,7 +80,7 @@ impl IdentifiedProxy {
             }
             (None, Some(stored)) => credentials.allow_stored(stored),
             (None, None) => Err(Status::not_found(format!(
-                "there is no {}: store it first, or let the proxy bring it along",
+                "there is no {}: store it first, or start the proxy with its definition",
                 self.key()
             ))),
         }

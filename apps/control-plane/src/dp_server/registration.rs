@@ -1,4 +1,4 @@
-//! A proxy's comings and goings: its Dataplane is stored while it is connected, and its connections are
+//! Proxies that connect and disconnect: the Dataplane is stored while it is connected, and its connections are
 //! on record in the DataplaneInsight.
 
 use std::{
@@ -35,7 +35,7 @@ pub struct Registration {
     /// Whatever is done to the stored Dataplane is done only if the proxy may be that Dataplane.
     credentials: Credentials,
     connection: Arc<Connection>,
-    /// What others were told last; `None` before the proxy listens.
+    /// What was last published for others; `None` before the proxy listens.
     announced: Mutex<Option<Listening>>,
 }
 
@@ -52,7 +52,7 @@ impl Registration {
         mut proxy: IdentifiedProxy,
         credentials: Credentials,
     ) -> Result<Registration, Status> {
-        // From here on what the proxy told about itself is kept with its connection.
+        // From here on what the proxy sent about itself is kept with its connection.
         let metadata = proxy.metadata.take();
         let connection = Connection::begin(proxy.key(), &context.instance_id, &metadata);
         drop(metadata);
@@ -225,7 +225,7 @@ impl Registration {
     }
 
     /// Waits; `false` when the control plane ends meanwhile. One that restarts must not take its proxies' Dataplanes
-    /// along, nor let others believe that they are gone.
+    /// along, nor mark them as gone for others.
     async fn wait(&self, delay: Duration) -> bool {
         tokio::select! {
             () = tokio::time::sleep(delay) => true,
@@ -241,7 +241,7 @@ impl Registration {
         let key = self.proxy.key();
         let (mesh, name) = (&*key.mesh, &*key.name);
         for _ in 0..ATTEMPTS {
-            // Another control plane may have told that the proxy is connected there.
+            // Another control plane may have stored that the proxy is connected there.
             let snapshot = self.context.registrar.store().caught_up(CATCH_UP).await;
             let Some(gone) = snapshot.ok().and_then(|snapshot| self.without_service(&snapshot)) else {
                 return;
@@ -297,7 +297,7 @@ impl Registration {
             }
             let Err(error) = self.deregister(&key).await else { return };
             let (mesh, name) = (&*key.mesh, &*key.name);
-            tracing::warn!(mesh, name, %error, "the Dataplane of a proxy that has gone cannot be deleted yet");
+            tracing::warn!(mesh, name, %error, "cannot delete the Dataplane of a disconnected proxy yet");
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
                 () = self.context.shutdown.begun() => return,
@@ -318,7 +318,12 @@ impl Registration {
             if let Err(status) = self.credentials.allow_stored(dataplane) {
                 let reason = status.message();
                 let (mesh, name) = (&*key.mesh, &*key.name);
-                tracing::info!(mesh, name, reason, "Dataplane stays, though a proxy of that name has gone");
+                tracing::info!(
+                    mesh,
+                    name,
+                    reason,
+                    "Dataplane stays, although a proxy of that name has disconnected"
+                );
                 return Ok(());
             }
             // A proxy that connects right now writes its insight: then this is refused, and what follows is
@@ -333,7 +338,7 @@ impl Registration {
                     tracing::info!(
                         mesh = &*key.mesh,
                         name = &*key.name,
-                        "Dataplane deleted: its proxy has gone"
+                        "Dataplane deleted: its proxy has disconnected"
                     );
                     return Ok(());
                 }
@@ -341,7 +346,7 @@ impl Registration {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::Unavailable("it is being changed all the time".to_owned()))
+        Err(Error::Unavailable("too many concurrent changes; try again".to_owned()))
     }
 
     fn empty_record(&self, dataplane: &Key) -> Resource {

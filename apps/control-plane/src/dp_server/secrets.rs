@@ -1,4 +1,4 @@
-//! The secrets of a proxy: its certificate, and the authorities whose certificates it believes.
+//! The secrets of a proxy: its certificate, and the authorities that it trusts.
 //!
 //! What is the same for every proxy of a mesh (who signs, who is trusted) is read once per change of its
 //! secrets and shared; a certificate is kept as it is sent, and signed while no other proxy waits.
@@ -12,7 +12,7 @@ use std::{
 use identity::{
     Authority,
     ca::{self, Files, FreshKey, Sources, builtin},
-    workload::{self, Issuer, Wanted, rotation},
+    workload::{self, CertificateRequest, Issuer, rotation},
 };
 use jiff::Timestamp;
 use plan::SecretNames;
@@ -46,9 +46,9 @@ fn keys_at_once() -> usize {
 #[derive(Debug)]
 pub struct Secrets {
     issuer: Issuer<Arc<Encoded>>,
-    /// Where authorities may be read from besides the store.
+    /// Where authorities may be read from, in addition to the store.
     files: Files,
-    meshes: Mutex<HashMap<Arc<str>, Arc<OfMesh>>>,
+    meshes: Mutex<HashMap<Arc<str>, Arc<MeshSecrets>>>,
     /// Held while a mesh is read: the others of this mesh wait for the result instead of reading it, too.
     reading: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
     making: Arc<Semaphore>,
@@ -71,7 +71,7 @@ impl Default for Secrets {
 
 /// What all proxies of a mesh share, as of a count of changes of its secrets.
 #[derive(Debug)]
-struct OfMesh {
+struct MeshSecrets {
     as_of: u64,
     /// The backend that signs; `None` while the mesh has no mTLS of its own.
     backend: Option<String>,
@@ -170,7 +170,8 @@ impl Secrets {
         credentials.allow_stored(stored)?;
         let Certified { by, identity, uris } = certified(context, &of_mesh, stored, names)?;
         let (place, backend, names_in_it) = (&*names.identity, &*by, &*uris);
-        let mut wanted = Wanted { proxy: &key, place, mesh, backend, names: names_in_it, fresh_key: None };
+        let mut wanted =
+            CertificateRequest { proxy: &key, place, mesh, backend, names: names_in_it, fresh_key: None };
         let authority = || match &identity {
             Some(identity) => of_mesh.authority_of(self.sources(&snapshot), identity, now),
             None => of_mesh.authority(self.sources(&snapshot), mesh, &by, now),
@@ -211,8 +212,14 @@ impl Secrets {
             SpiffeId::of_zone_egress(mesh).to_string(),
             spiffe::tag_uri(labels::SERVICE, spiffe::ZONE_EGRESS),
         ];
-        let wanted =
-            Wanted { proxy, place: &names.identity, mesh, backend: &by, names: &uris, fresh_key: None };
+        let wanted = CertificateRequest {
+            proxy,
+            place: &names.identity,
+            mesh,
+            backend: &by,
+            names: &uris,
+            fresh_key: None,
+        };
         let authority = || of_mesh.authority(self.sources(&snapshot), mesh, &by, now);
         let (encoder, jitter) = (context.push.encoder(), rotation::jitter(proxy));
         let offer = self.issuer.certificate_for(wanted, authority, now, jitter, |signed| {
@@ -249,7 +256,7 @@ impl Secrets {
         context: &Context,
         mesh: &Arc<str>,
         now: Timestamp,
-    ) -> anyhow::Result<Arc<OfMesh>> {
+    ) -> anyhow::Result<Arc<MeshSecrets>> {
         // Counted before looking, so that what is kept can only be newer than its number.
         let changes = context.push.secrets_changed().borrow().of(mesh);
         let known = || lock(&self.meshes).get(mesh).cloned();
@@ -263,7 +270,7 @@ impl Secrets {
             before => before,
         };
         let snapshot = self.with_authorities(context, mesh, now).await?;
-        let read = Arc::new(OfMesh::read(self.sources(&snapshot), mesh, changes, before.as_deref())?);
+        let read = Arc::new(MeshSecrets::read(self.sources(&snapshot), mesh, changes, before.as_deref())?);
         if before.is_some() {
             self.issuer.forgive(mesh);
         }
@@ -306,8 +313,13 @@ impl Secrets {
     }
 }
 
-impl OfMesh {
-    fn read(from: Sources<'_>, mesh: &str, as_of: u64, before: Option<&OfMesh>) -> anyhow::Result<OfMesh> {
+impl MeshSecrets {
+    fn read(
+        from: Sources<'_>,
+        mesh: &str,
+        as_of: u64,
+        before: Option<&MeshSecrets>,
+    ) -> anyhow::Result<MeshSecrets> {
         let spec = from.snapshot.get(&Key::global(Kind::Mesh, mesh)).and_then(|mesh| mesh.spec.get::<Mesh>());
         let backend = spec.and_then(Mesh::enabled_backend).map(|backend| backend.name.clone());
         let listed = spec.and_then(|spec| spec.mtls.as_ref()).into_iter().flat_map(|mtls| &mtls.backends);
@@ -322,7 +334,7 @@ impl OfMesh {
         let authorities = before.map(|before| lock(&before.authorities).clone()).unwrap_or_default();
         let (authorities, roots) = (Mutex::new(authorities), roots.pem);
         let (authority, of_identities) = (Mutex::default(), Mutex::default());
-        Ok(OfMesh { as_of, backend, backends, roots, trusted, authorities, authority, of_identities })
+        Ok(MeshSecrets { as_of, backend, backends, roots, trusted, authorities, authority, of_identities })
     }
 
     /// The roots as they are sent under a name, encoded once for all proxies.
@@ -376,7 +388,7 @@ impl OfMesh {
 /// Who signs for a proxy by the names of its secrets, which say whether it has an identity.
 fn certified(
     context: &Context,
-    of_mesh: &OfMesh,
+    of_mesh: &MeshSecrets,
     stored: &Resource,
     names: &SecretNames,
 ) -> anyhow::Result<Certified> {
@@ -400,7 +412,7 @@ fn certified(
     }
 }
 
-/// What proxies believe once there are MeshTrusts: these, and the mesh's own authorities if it has any.
+/// What proxies trust once there are MeshTrusts: these, and the mesh's own authorities if it has any.
 fn trusted(snapshot: &Snapshot, mesh: &str, own: Option<&str>) -> Vec<(String, String)> {
     let mut trusts = Trusts::default();
     for trust in snapshot.in_mesh(Kind::MeshTrust, mesh) {
@@ -428,7 +440,8 @@ pub fn misnamed(context: &Context, credentials: &Credentials, dataplane: &Resour
     let (label, name) = (labels::WORKLOAD, identity.name());
     let workload = dataplane.label(label)?;
     Some(Status::permission_denied(format!(
-        "the dataplane token does not say which workload the proxy is, and MeshIdentity {name:?} names it by its label \
-         {label:?}, which is {workload:?}: generate a token with 'kumactl generate dataplane-token --workload {workload}'"
+        "the dataplane token does not name the workload of the proxy, and MeshIdentity {name:?} identifies \
+        the proxy by its label {label:?}, which is {workload:?}: generate a token with 'kumactl generate \
+        dataplane-token --workload {workload}'"
     )))
 }

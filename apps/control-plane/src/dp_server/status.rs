@@ -1,4 +1,4 @@
-//! Where a proxy stands, in the words of its insight: what it was sent, what it took, what it refuses.
+//! The state of a proxy for its insight: what it was sent, what it accepted, what it rejects.
 
 use jiff::Timestamp;
 use resources::kinds::dataplane_insight::{DiscoveryStatus, ResourceRejection, ResponseCounts};

@@ -1,4 +1,4 @@
-//! Authorities of meshes that are about to end, or cannot be used.
+//! Authorities of meshes that expire soon, or cannot be used.
 
 use std::{
     collections::BTreeMap,
@@ -24,11 +24,11 @@ const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 pub(super) struct Authorities {
     files: Files,
     secrets: watch::Receiver<SecretChanges>,
-    known: Mutex<BTreeMap<Arc<str>, Known>>,
+    known: Mutex<BTreeMap<Arc<str>, AuthorityExpiry>>,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct AuthorityExpiry {
     as_of: (u64, Arc<str>),
     /// When it ends, or why it cannot be used.
     outcome: Result<Timestamp, String>,
@@ -93,7 +93,7 @@ impl Authorities {
         let from = Sources { snapshot: &snapshot, files: Some(&self.files) };
         let read = Authority::load(from, &mesh.name, backend, now);
         let outcome = read.map(|authority| authority.expires()).map_err(|error| error.to_string());
-        lock(&self.known).insert(mesh.name.clone(), Known { as_of, outcome: outcome.clone() });
+        lock(&self.known).insert(mesh.name.clone(), AuthorityExpiry { as_of, outcome: outcome.clone() });
         Some(outcome)
     }
 

@@ -1,4 +1,4 @@
-//! Policies that tell calls apart by an SNI that clients do not dial.
+//! Policies that match calls by an SNI that clients do not dial.
 //!
 //! Which values lead where is asked of the store when findings are listed; here it is followed which policies name any.
 

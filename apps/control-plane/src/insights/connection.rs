@@ -35,7 +35,7 @@ pub struct Connection {
 #[derive(Debug)]
 struct Facts {
     subscription: DiscoverySubscription,
-    /// What the proxy told about itself, as text: it is as good as never needed again, and a tree of it is
+    /// What the proxy sent about itself, as text: it is as good as never needed again, and a tree of it is
     /// several times as large.
     metadata: Box<str>,
     certificate: Certificate,
@@ -71,7 +71,7 @@ impl WrittenFacts {
 }
 
 impl Connection {
-    /// A connection that begins now. `metadata` is what the proxy told about itself.
+    /// A connection that begins now. `metadata` is what the proxy sent about itself.
     pub fn begin(dataplane: Key, control_plane: &str, metadata: &Value) -> Arc<Connection> {
         let version = metadata.get("version").and_then(|version| ProxyVersion::deserialize(version).ok());
         let version = version.map(compatibility::judged);
@@ -107,7 +107,7 @@ impl Connection {
         &self.dataplane
     }
 
-    /// Where the proxy stands, as told last.
+    /// The state of the proxy, as reported last.
     pub fn status(&self) -> DiscoveryStatus {
         self.facts().subscription.status.clone().unwrap_or_default()
     }

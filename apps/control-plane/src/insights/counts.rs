@@ -1,4 +1,4 @@
-//! Counts over a mesh: how many proxies, services and resources there are, and how they fare.
+//! Counts over a mesh: how many proxies, services and resources there are, and in which state.
 //!
 //! A change of one proxy is counted as what it takes away and what it adds, so that it costs what the
 //! proxy's services cost, however large the mesh is.
@@ -30,13 +30,13 @@ use store::Snapshot;
 
 use proxy::{CountedProxy, Health};
 
-/// What stands for a version or an authority that no proxy told.
+/// What stands for a version or an authority that no proxy reported.
 const UNKNOWN: &str = "unknown";
 
 /// The counts of one mesh.
 #[derive(Debug, Default)]
 pub struct Counts {
-    proxies: HashMap<Arc<str>, Known>,
+    proxies: HashMap<Arc<str>, StoredProxy>,
     all: DataplaneStat,
     standard: DataplaneStat,
     gateways: DataplaneStat,
@@ -52,7 +52,7 @@ pub struct Counts {
 
 /// What is stored about a proxy.
 #[derive(Debug, Default)]
-struct Known {
+struct StoredProxy {
     dataplane: Option<Arc<Resource>>,
     insight: Option<Arc<Resource>>,
 }
@@ -142,8 +142,8 @@ impl Counts {
     fn replace_proxy(&mut self, key: &Key, resource: Option<Arc<Resource>>) {
         let old = self.proxies.remove(&key.name).unwrap_or_default();
         let new = match key.kind {
-            Kind::Dataplane => Known { dataplane: resource, insight: old.insight.clone() },
-            _ => Known { dataplane: old.dataplane.clone(), insight: resource },
+            Kind::Dataplane => StoredProxy { dataplane: resource, insight: old.insight.clone() },
+            _ => StoredProxy { dataplane: old.dataplane.clone(), insight: resource },
         };
         let (before, after) = (old.proxy(), new.proxy());
         let same = match (&before, &after) {
@@ -217,7 +217,7 @@ impl Counts {
     }
 }
 
-impl Known {
+impl StoredProxy {
     fn proxy(&self) -> Option<CountedProxy<'_>> {
         CountedProxy::of(self.dataplane.as_deref(), self.insight.as_deref())
     }

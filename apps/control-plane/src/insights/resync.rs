@@ -115,7 +115,7 @@ impl Insights {
                 | Error::OwnerMissing { .. },
             ) => Some(ARRIVAL),
             Err(error) => {
-                tracing::warn!(mesh, %error, "the insights of a mesh could not be written; this is tried again");
+                tracing::warn!(mesh, %error, "cannot write the insights of a mesh; retrying");
                 Some(INTERVAL)
             }
         }

@@ -1,8 +1,8 @@
 //! Writes DataplaneInsights and those of zone proxies: the one place that does.
 //!
-//! Connections that have something to tell wait here until the next write, which takes all of them in
-//! one batch. Comings and goings are written at once; how a proxy fares, at most once in an interval.
-//! Nothing runs while no connection has news, and a control plane that ends writes what is left.
+//! Connections with new facts wait here until the next write, which takes all of them in one batch. Connects
+//! and disconnects are written at once; the state of a proxy, at most once in an interval. Nothing runs
+//! while no connection has new facts, and a control plane that ends writes what is left.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -159,10 +159,10 @@ impl Writer {
             let Err(error) = self.write(connections).await else { continue };
             let proxies = connections.len();
             if self.shutdown.token().is_cancelled() {
-                tracing::warn!(%error, proxies, "insights could not be written before the end");
+                tracing::warn!(%error, proxies, "cannot write insights before the shutdown");
                 continue;
             }
-            tracing::warn!(%error, proxies, "insights could not be written; they will be tried again");
+            tracing::warn!(%error, proxies, "cannot write insights; retrying");
             let mut pending = self.pending();
             connections.iter().for_each(|connection| pending.patient.add(connection));
             pending.due = Some(Instant::now() + PAUSE.max(self.interval));

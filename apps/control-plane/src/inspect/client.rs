@@ -52,7 +52,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Shows `pair`, and believes what `authority` signed.
+/// Presents `pair`, and trusts what `authority` signed.
 pub fn tls(authority: &str, pair: &Pair) -> Result<Arc<ClientConfig>, String> {
     let refused = |error: rustls::Error| error.to_string();
     let mut roots = RootCertStore::empty();

@@ -1,4 +1,4 @@
-//! The graph of who may call whom, in the words of the API.
+//! The graph of who may call whom, in the form of the API.
 
 use api::inspect::graph::{Edge, Graph, Node, NodeAccess};
 use topology::{MeshSnapshot, reachability::graph};

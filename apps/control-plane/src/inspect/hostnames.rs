@@ -12,7 +12,7 @@ use topology::{DestinationId, MeshSnapshot};
 
 /// The hostnames of a proxy with this plan.
 pub fn of(snapshot: &Snapshot, mesh: &MeshSnapshot, proxy: &Key, plan: &ProxyPlan) -> HostnameList {
-    let made = Made { snapshot, proxy };
+    let made = HostnameSources { snapshot, proxy };
     let hostnames = &plan.hostnames;
     let items: Vec<HostnameItem> = hostnames
         .by_name
@@ -54,12 +54,12 @@ pub fn of(snapshot: &Snapshot, mesh: &MeshSnapshot, proxy: &Key, plan: &ProxyPla
     }
 }
 
-struct Made<'a> {
+struct HostnameSources<'a> {
     snapshot: &'a Snapshot,
     proxy: &'a Key,
 }
 
-impl Made<'_> {
+impl HostnameSources<'_> {
     fn claim(&self, hostname: &str, to: &plan::HostnamePort) -> HostnameClaim {
         let (kri, tags) = match &to.destination {
             DestinationId::Port(kri) => (Some(kri.to_string()), BTreeMap::new()),

@@ -60,11 +60,11 @@ fn inbound(dataplane: Option<&Kri>, inbound: &Inbound) -> LayoutItem {
     }
 }
 
-type Named<'a> = BTreeMap<(IpAddr, u16), Vec<&'a str>>;
+type HostnamesByAddress<'a> = BTreeMap<(IpAddr, u16), Vec<&'a str>>;
 
 /// The hostnames that stand for each address at which something is offered.
-fn named(plan: &ProxyPlan) -> Named<'_> {
-    let mut named = Named::new();
+fn named(plan: &ProxyPlan) -> HostnamesByAddress<'_> {
+    let mut named = HostnamesByAddress::new();
     for (name, hostname) in &plan.hostnames.by_name {
         for &address in &hostname.addresses {
             for &port in hostname.ports.keys() {
@@ -75,7 +75,7 @@ fn named(plan: &ProxyPlan) -> Named<'_> {
     named
 }
 
-fn outbound(mesh: &MeshSnapshot, outbound: &Outbound, named: &Named<'_>) -> LayoutItem {
+fn outbound(mesh: &MeshSnapshot, outbound: &Outbound, named: &HostnamesByAddress<'_>) -> LayoutItem {
     let Outbound { names, destination, address, port, protocol, routing, also_at, .. } = outbound;
     let offered_at = [(*address, *port)].into_iter().chain(also_at.iter().copied());
     let hostnames: BTreeSet<String> = offered_at

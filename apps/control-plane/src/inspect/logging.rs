@@ -17,7 +17,7 @@ impl Proxies {
     ) -> Result<LogLevels, InspectError> {
         if self.serves != Serves::Zone {
             return Err(InspectError::Elsewhere(format!(
-                "the log levels of {proxy} are known where it is connected: ask the control plane of its zone"
+                "only the control plane that {proxy} is connected to knows its log levels: ask the control plane of its zone"
             )));
         }
         let snapshot = self.snapshot()?;

@@ -15,7 +15,7 @@ use resources::{
     Kind, Resource,
     kinds::dataplane::{Dataplane, Inbound},
     naming::Kri,
-    policy::Shown,
+    policy::PolicyPresentation,
 };
 use serde_json::Value;
 use topology::{Destination, DestinationId, MeshSnapshot};
@@ -23,7 +23,7 @@ use topology::{Destination, DestinationId, MeshSnapshot};
 use super::rules::from_entries;
 
 /// How a kind in effect is shown.
-fn shown(kind: Kind) -> Option<Shown> {
+fn shown(kind: Kind) -> Option<PolicyPresentation> {
     kind.descriptor().policy.and_then(|traits| traits.effect).map(|effect| effect.shown)
 }
 
@@ -52,8 +52,9 @@ impl Policies<'_> {
             PoliciesOf::Route { outbound, route } => {
                 let rule = |kind| self.rules(kind, outbound)?.for_route(route, outbound);
                 // A route does not lead to routes.
-                let kinds =
-                    KINDS.into_iter().filter(|kind| !matches!(shown(*kind), Some(Shown::Routes { .. })));
+                let kinds = KINDS
+                    .into_iter()
+                    .filter(|kind| !matches!(shown(*kind), Some(PolicyPresentation::Routes { .. })));
                 kinds.filter_map(|kind| Some(of_outbound(kind, rule(kind)?))).collect()
             }
         };
@@ -64,8 +65,8 @@ impl Policies<'_> {
     pub fn routes(&self, outbound: &Kri) -> RouteList {
         let of_kind = |kind: Kind| {
             let with_matches = match shown(kind)? {
-                Shown::Routes { with_matches } => with_matches,
-                Shown::Confs | Shown::Clients => return None,
+                PolicyPresentation::Routes { with_matches } => with_matches,
+                PolicyPresentation::Confs | PolicyPresentation::Clients => return None,
             };
             let rule = self.rules(kind, outbound)?.for_destination(outbound)?;
             let rules = rule.merged().iter().flat_map(|merged| route_rules(merged, with_matches)).collect();
@@ -120,7 +121,8 @@ fn of_inbound(effective: &Effective<'_>, kind: Kind, inbound: &Inbound) -> Optio
         matchers: Vec::new(),
     });
     // What is said by tags counts as much as what is said by identity.
-    let from = (shown(kind) == Some(Shown::Clients)).then(|| from_entries(effective, kind, inbound));
+    let from =
+        (shown(kind) == Some(PolicyPresentation::Clients)).then(|| from_entries(effective, kind, inbound));
     let from = from.into_iter().flatten().map(|entry| EffectiveRule {
         conf: entry.conf,
         kri: entry.origin.without_section(),

@@ -6,12 +6,12 @@ use store::Snapshot;
 
 use crate::{dp_server::proxy, push::Push};
 
-/// What the proxy told about itself, if it is connected here.
+/// What the proxy sent about itself, if it is connected here.
 pub fn traits(push: &Push, proxy: &Key) -> Option<ProxyTraits> {
     push.newest(proxy).map(|watcher| watcher.traits.clone())
 }
 
-/// What the proxy told about itself now or when it was last connected; or what most proxies are like.
+/// What the proxy sent about itself now or when it was last connected; or what most proxies are like.
 pub fn last_known(push: &Push, snapshot: &Snapshot, proxy: &Key) -> ProxyTraits {
     traits(push, proxy).unwrap_or_else(|| {
         let insight = snapshot.get(&Key::new(Kind::DataplaneInsight, &proxy.mesh, &proxy.name));

@@ -3,7 +3,7 @@
 mod near_misses;
 
 use api::inspect::reach::{Action, Check, Party, Question, Reach, Verdict};
-use plan::access::{self, Access, Workload};
+use plan::access::{self, Access, Called, Workload};
 use policy::Effect;
 use resources::{Key, Resource, naming::Kri};
 use store::Snapshot;
@@ -20,12 +20,14 @@ pub fn answer(
 ) -> Result<Reach, String> {
     let lookup = |key: &Key| snapshot.get(key);
     let from = Workload::find(&lookup, mesh, &question.from)?;
-    let to = Workload::find(&lookup, mesh, &question.to)?;
+    let to = Called::find(&lookup, mesh, &question.to)?;
+    let port = question.port.as_deref();
     let Access { verdict, checks, truncated, explanation } =
-        access::between(mesh, (&from, &to), question.port.as_deref(), trims)?;
+        access::between(&lookup, mesh, (&from, &to), port, trims)?;
+    let (kind, dataplanes) = to.party();
     let answer = Reach {
-        from: party(&from),
-        to: party(&to),
+        from: Party { kind: from.kind, name: from.name.clone(), dataplanes: Some(from.dataplanes.len()) },
+        to: Party { kind, name: to.name().to_owned(), dataplanes },
         verdict: shown_verdict(verdict),
         checks: checks.into_iter().map(shown_check).collect(),
         truncated,
@@ -33,10 +35,6 @@ pub fn answer(
         reachability: explained(explanation, truncated),
     };
     Ok(near_misses::added(answer, mesh))
-}
-
-fn party(workload: &Workload<'_>) -> Party {
-    Party { kind: workload.kind, name: workload.name.clone(), dataplanes: workload.dataplanes.len() }
 }
 
 /// A verdict in the words of the API.
@@ -55,7 +53,7 @@ fn shown_check(check: access::Check) -> Check {
         client: text(check.client).unwrap_or_default(),
         clients: check.clients,
         spiffe_id: check.spiffe_id,
-        server: text(check.server).unwrap_or_default(),
+        server: check.server,
         servers: check.servers,
         action: match check.effect {
             Effect::Allow => Action::Allow,

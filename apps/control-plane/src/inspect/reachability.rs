@@ -12,11 +12,11 @@ use api::{
     },
 };
 use plan::{Calls, ProxyTraits, access};
-use resources::{Key, Resource, naming::Kri};
+use resources::{Key, Resource, kinds::dataplane::Dataplane, naming::Kri};
 use store::Snapshot;
 use topology::{
-    ClientClass, ClientTls, Destination, DestinationId, MeshSnapshot, Mode, Said,
-    reachability::explain::{self, Call, Explanation, decide, explain},
+    ClientClass, Destination, DestinationId, MeshSnapshot, Mode, Said,
+    reachability::explain::{self, Call, Explanation, explain},
 };
 
 use crate::push::planned;
@@ -74,6 +74,12 @@ impl<'a> Sight<'a> {
         self.trims && goes
     }
 
+    /// Whether trimming takes all of these destinations from the proxy.
+    fn are_trimmed(&self, ids: &[DestinationId]) -> bool {
+        let has = |id: &DestinationId| self.after.destinations.contains(id);
+        ids.iter().any(|id| self.is_trimmed(id)) && !ids.iter().any(has)
+    }
+
     fn report(&self) -> Report {
         measure::report(&self.before, &self.after, self.trims)
     }
@@ -83,39 +89,41 @@ impl<'a> Sight<'a> {
     }
 
     fn reached(&self, id: &DestinationId) -> Reached {
-        let row = self.mesh.reachability.row(id);
-        let reaches = self.mesh.reachability.reaches(&self.class, id);
-        let verdict = match (reaches, self.is_trimmed(id)) {
-            (_, true) => Verdict::Trimmed,
-            (false, false) => Verdict::Denied,
-            (true, false) if self.is_unknown(id) => Verdict::Unknown,
-            (true, false) => Verdict::Reachable,
+        let lookup = |key: &Key| self.snapshot.get(key);
+        let destination = self.mesh.destinations.get(id);
+        let of = |it| access::reached(&lookup, self.mesh, &self.class, it, self.is_trimmed(id));
+        let verdict = |reached: Option<&access::Reached>| {
+            reached.map_or(Verdict::Unknown, |reached| shown_verdict(reached.verdict))
         };
-        let mut decided_by = Vec::new();
-        let server_names = row.map_or(&[][..], |row| row.server_names.as_slice());
-        for rules in row.iter().flat_map(|row| &row.rulesets) {
-            let decision = decide(rules, self.class.client(), server_names);
-            let rule = decision.origin.filter(|_| decision.effect != policy::Effect::Deny || !reaches);
-            decided_by.extend(rule.map(|rule: Kri| rule.to_string()));
+        let reached = destination.map(of);
+        let rules = reached.iter().flat_map(|reached| &reached.decided_by);
+        Reached {
+            destination: spelled(id),
+            verdict: verdict(reached.as_ref()),
+            callable_by_all: reached.as_ref().is_some_and(|reached| reached.callable_by_all),
+            decided_by: rules.map(Kri::to_string).collect(),
+            refusing: reached.as_ref().map_or(0, |reached| reached.refusing),
         }
-        decided_by.sort();
-        decided_by.dedup();
-        let callable_by_all = verdict == Verdict::Reachable && row.is_none_or(|row| row.default);
-        Reached { destination: spelled(id), verdict, callable_by_all, decided_by }
     }
 
-    /// Whether no server that is known here decides about a destination that is called with a certificate.
-    fn is_unknown(&self, id: &DestinationId) -> bool {
-        let Some(destination) = self.mesh.destinations.get(id) else { return true };
-        let is_served = || {
-            // Endpoints are known; only where there are none, instances that are not ready are looked for.
-            let endpoints = self.mesh.endpoints.get(id);
-            let here = endpoints.is_some_and(|it| it.0.iter().any(|endpoint| endpoint.instance.is_some()));
-            let remote = destination.remote.is_some();
-            let inbounds = || access::inbounds(&|key: &Key| self.snapshot.get(key), self.mesh, destination);
-            here || !remote && !inbounds().is_empty()
+    /// Why the proxy has none of these destinations, where permissions are not the reason.
+    fn missing(&self, ids: &[DestinationId]) -> Option<String> {
+        if ids.iter().any(|id| self.before.destinations.contains(id)) {
+            return None;
+        }
+        let redirect = self.dataplane.spec.get::<Dataplane>();
+        let redirect = redirect.and_then(|it| it.networking.as_ref()?.transparent_proxying.as_ref());
+        let why = match redirect {
+            None => "it has no outbound for it in `networking.outbound`, and no transparent proxy",
+            Some(redirect) if redirect.reachable_backends.is_some() => {
+                "`networking.transparentProxying.reachableBackends` of the Dataplane does not select it"
+            }
+            Some(redirect) if !redirect.reachable_services.is_empty() => {
+                "`networking.transparentProxying.reachableServices` of the Dataplane does not list it"
+            }
+            Some(_) => "the destination has no virtual address yet, or the mesh does not offer it by itself",
         };
-        destination.tls != ClientTls::Off && destination.external.is_none() && !is_served()
+        Some(format!("the proxy is not sent this destination: {why}"))
     }
 }
 
@@ -138,7 +146,12 @@ pub fn of_proxy(
     to: Option<&str>,
 ) -> Result<OfProxy, InspectError> {
     let unsupported = |error: plan::Error| InspectError::Unsupported(error.to_string());
-    let sight = Sight::of((snapshot, mesh), traits, &mut Measure::default()).map_err(unsupported)?;
+    let asked = mesh.dataplanes.get(&traits.name).map(|dataplane| mesh.trimming(dataplane).mode);
+    let mut measure = match to.is_some() || asked == Some(Mode::Off) {
+        true => Measure::of_destinations(),
+        false => Measure::default(),
+    };
+    let sight = Sight::of((snapshot, mesh), traits, &mut measure).map_err(unsupported)?;
     let mode = mode(mesh, &sight.dataplane);
     match to {
         Some(to) => one(&sight, mode, to).map(OfProxy::One).map_err(InspectError::NotFound),
@@ -168,13 +181,20 @@ fn all(sight: &Sight<'_>, mode: ModeInUse) -> ProxyReachability {
 
 fn one(sight: &Sight<'_>, mode: ModeInUse, to: &str) -> Result<DestinationReachability, String> {
     let found = access::destinations(sight.mesh, to)?;
-    let ids = || found.iter().map(|destination| &destination.id);
-    let trims =
-        ids().any(|id| sight.is_trimmed(id)) && !ids().any(|id| sight.after.destinations.contains(id));
-    let (servers, truncated) = access::servers(&|key: &Key| sight.snapshot.get(key), sight.mesh, &found);
+    let ids: Vec<DestinationId> = found.iter().map(|destination| destination.id.clone()).collect();
+    let lookup = |key: &Key| sight.snapshot.get(key);
+    let (servers, truncated) = access::servers(&lookup, sight.mesh, &found);
     let name = name_of(found.first().copied());
-    let call = Call { mesh: sight.mesh, client: sight.class.client(), destination: &name, trims };
-    let explained = explained(explain(&call, &servers), truncated);
+    let call = Call {
+        mesh: sight.mesh,
+        client: &sight.class,
+        destination: &name,
+        destinations: &ids,
+        serving: &access::serving(&lookup, sight.mesh, &found),
+        trims: sight.are_trimmed(&ids),
+    };
+    let explained =
+        Explained { missing: sight.missing(&ids), ..explained(explain(&call, &servers), truncated) };
     let destination = match found.as_slice() {
         [one] => spelled(&one.id),
         several => several.first().map_or_else(String::new, |one| whole(&one.id)),
@@ -198,17 +218,24 @@ fn name_of(destination: Option<&Arc<Destination>>) -> String {
     }
 }
 
+fn shown(verdict: explain::Verdict) -> Verdict {
+    match verdict {
+        explain::Verdict::Reachable => Verdict::Reachable,
+        explain::Verdict::Trimmed => Verdict::Trimmed,
+        explain::Verdict::Denied => Verdict::Denied,
+        explain::Verdict::Unknown => Verdict::Unknown,
+    }
+}
+
 /// An explanation in the words of the API.
 pub fn explained(from: Explanation, truncated: bool) -> Explained {
     let text = |rules: &[Kri]| rules.iter().map(Kri::to_string).collect::<Vec<_>>();
+    let refusing_total = from.count_refusing();
     let change = from.change.map(|change| Change {
         text: change.text(),
-        rules: match &change {
-            explain::Change::Write { .. } => Vec::new(),
-            explain::Change::Except { rule, .. } => text(std::slice::from_ref(rule)),
-            explain::Change::Edit { rules } => text(rules),
-        },
-        resource: change.resource().cloned(),
+        rules: text(&change.rules()),
+        resources: change.permissions().to_vec(),
+        notes: change.notes().to_vec(),
     });
     let answers = from.answers.into_iter().map(|answer| Answer {
         server: answer.server,
@@ -218,17 +245,25 @@ pub fn explained(from: Explanation, truncated: bool) -> Explained {
         reason: answer.reason,
     });
     Explained {
-        verdict: match from.verdict {
-            explain::Verdict::Reachable => Verdict::Reachable,
-            explain::Verdict::Trimmed => Verdict::Trimmed,
-            explain::Verdict::Denied => Verdict::Denied,
-            explain::Verdict::Unknown => Verdict::Unknown,
-        },
+        verdict: shown_verdict(from.verdict),
         reason: from.reason,
         decided_by: text(&from.decided_by),
         answers: answers.collect(),
+        refusing: text(&from.refusing),
+        refusing_total,
         truncated,
+        missing: None,
         change,
+    }
+}
+
+/// A verdict in the words of the API.
+fn shown_verdict(verdict: explain::Verdict) -> Verdict {
+    match verdict {
+        explain::Verdict::Reachable => Verdict::Reachable,
+        explain::Verdict::Trimmed => Verdict::Trimmed,
+        explain::Verdict::Denied => Verdict::Denied,
+        explain::Verdict::Unknown => Verdict::Unknown,
     }
 }
 
@@ -238,9 +273,8 @@ pub fn trims(snapshot: &Snapshot, mesh: &MeshSnapshot, traits: &ProxyTraits, ids
     if mesh.trimming(dataplane).active() != Mode::Enforce {
         return false;
     }
-    let Ok(sight) = Sight::of((snapshot, mesh), traits, &mut Measure::default()) else { return false };
-    let any = ids.iter().any(|id| sight.is_trimmed(id));
-    any && !ids.iter().any(|id| sight.after.destinations.contains(id))
+    let sight = Sight::of((snapshot, mesh), traits, &mut Measure::of_destinations());
+    sight.is_ok_and(|sight| sight.are_trimmed(ids))
 }
 
 /// What trimming does for the proxies of a mesh, from the offset on, or would do.

@@ -23,7 +23,7 @@ use resources::{
     },
     labels,
     naming::Kri,
-    policy::Shown,
+    policy::PolicyPresentation,
 };
 use serde_json::{Value, json};
 use store::Snapshot;
@@ -33,9 +33,9 @@ use topology::{DestinationId, MeshSnapshot};
 const RULE_OF_ROUTE: &str = "__rule-matches-hash__";
 const IN_ORDER: &str = "fromRules are listed in the order in which they are evaluated, and the first one that \
      matches a client decides; they are not split into rules that exclude each other";
-const NO_MTLS: &str = "the mesh has no mTLS, so clients cannot be told apart and no permission is enforced";
-const NOT_TOLD_APART: &str = "the mesh has no mTLS, so clients cannot be told apart and only what is for all of them \
-     is in effect";
+const NO_MTLS: &str = "the mesh has no mTLS, so clients cannot be identified and no permission is enforced";
+const NOT_TOLD_APART: &str = "the mesh has no mTLS, so clients cannot be identified and only entries for \
+all clients are in effect";
 
 /// What rules are read from.
 pub struct Rules<'a> {
@@ -80,8 +80,8 @@ impl Rules<'_> {
             .collect();
         let origins = Origins(&policies);
         let (from_rules, warnings) = match kind.descriptor().policy?.effect?.shown {
-            Shown::Clients => self.rules_by_tags(kind, &origins),
-            Shown::Confs | Shown::Routes { .. } => Default::default(),
+            PolicyPresentation::Clients => self.rules_by_tags(kind, &origins),
+            PolicyPresentation::Confs | PolicyPresentation::Routes { .. } => Default::default(),
         };
         let rules = KindRules {
             from_rules,
@@ -252,7 +252,7 @@ pub fn from_entries(effective: &Effective<'_>, kind: Kind, inbound: &Inbound) ->
         return permissions(effective, inbound);
     }
     let entries = effective.inbound_from(kind, inbound).into_iter();
-    // Of clients that cannot be told apart nothing is in effect.
+    // Nothing is in effect for clients that cannot be distinguished.
     let entry = |rule: policy::FromRule| {
         Some(FromEntry {
             matchers: matchers_of(&rule.client?),

@@ -1,16 +1,18 @@
-//! Permissions that observed calls need, as the API says it.
+//! Permissions that observed calls need, in the form of the API.
 
 use api::{
     InspectError,
-    inspect::suggestions::{AllowAll, DeniedCall, SeenCall, SuggestedPermission, Suggestions, Window},
+    inspect::suggestions::{
+        self as api_suggestions, DeniedCall, Open, SeenCall, SuggestedPermission, Suggestions, Window,
+    },
 };
 use jiff::{SignedDuration, Timestamp};
-use resources::{Labels, Resource, format::universal, labels};
+use resources::{Labels, format::universal, labels, naming::Kri};
 use store::Snapshot;
 use topology::{
-    MeshSnapshot,
+    DestinationId, MeshSnapshot,
     observed::{Observed, destination_text},
-    reachability::suggest::{self, Evidence, Proxies, Question, Refused},
+    reachability::suggest::{self, AllowAll, Evidence, Proxies, Question, Refused},
 };
 
 /// What is suggested for the mesh, or for one service of it.
@@ -46,7 +48,8 @@ pub fn of(
         denied: found.denied.iter().map(denied).collect(),
         unseen: found.unseen.iter().map(destination_text).collect(),
         already_allowed: found.already_allowed,
-        allow_all: found.allow_all.iter().map(|policy| allow_all(policy)).collect(),
+        allow_all: found.allow_all.iter().map(allow_all).collect(),
+        open: found.open.iter().map(open).collect(),
         closing: found.closing.iter().map(universal::render_draft).collect(),
     })
 }
@@ -84,7 +87,12 @@ fn denied(refused: &Refused) -> DeniedCall {
     }
 }
 
-fn allow_all(policy: &Resource) -> AllowAll {
+fn allow_all(AllowAll { policy, rest }: &AllowAll) -> api_suggestions::AllowAll {
     let kri = policy.kri("").map(|kri| kri.to_string()).unwrap_or_default();
-    AllowAll { name: policy.name().to_owned(), kri }
+    let rest = rest.as_ref().map(universal::render_draft);
+    api_suggestions::AllowAll { name: policy.name().to_owned(), kri, rest }
+}
+
+fn open((entry, destinations): (&Kri, &Vec<DestinationId>)) -> Open {
+    Open { policy: entry.to_string(), destinations: destinations.iter().map(destination_text).collect() }
 }

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const WAITING: usize = 64;
 /// How many questions a zone works on at a time.
 const AT_ONCE: usize = 16;
-/// Bytes of an answer besides what the proxy said.
+/// Bytes of an answer without the proxy's part.
 const ENVELOPE: usize = 1024;
 
 /// A proxy, by its name in its zone, and what is wanted of it.
@@ -59,7 +59,7 @@ impl Question {
     }
 }
 
-struct Asked {
+struct PendingQuestion {
     question: Question,
     reply: oneshot::Sender<Result<Bytes, String>>,
 }
@@ -67,7 +67,7 @@ struct Asked {
 /// The zones that can be asked.
 #[derive(Default)]
 pub struct Questions {
-    streams: Mutex<HashMap<(String, Stream), mpsc::Sender<Asked>>>,
+    streams: Mutex<HashMap<(String, Stream), mpsc::Sender<PendingQuestion>>>,
     /// Other instances, to which zones may be connected.
     peers: Option<Peers>,
 }
@@ -77,7 +77,7 @@ impl Questions {
         Questions { peers: Some(peers), ..Questions::default() }
     }
 
-    fn streams(&self) -> MutexGuard<'_, HashMap<(String, Stream), mpsc::Sender<Asked>>> {
+    fn streams(&self) -> MutexGuard<'_, HashMap<(String, Stream), mpsc::Sender<PendingQuestion>>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -103,7 +103,7 @@ impl Questions {
         let (reply, answer) = oneshot::channel();
         let content_type = question.content_type();
         let asked = async {
-            stream.send(Asked { question, reply }).await.map_err(|_| gone())?;
+            stream.send(PendingQuestion { question, reply }).await.map_err(|_| gone())?;
             answer.await.map_err(|_| gone())?.map_err(InspectError::Unreachable)
         };
         let late = |_| InspectError::Unreachable(format!("zone {zone:?} did not answer within {PATIENCE:?}"));
@@ -125,7 +125,7 @@ impl Questions {
         let mut open: HashMap<String, oneshot::Sender<Result<Bytes, String>>> = HashMap::new();
         let ended = loop {
             tokio::select! {
-                Some(Asked { question, reply }) = questions.recv() => {
+                Some(PendingQuestion { question, reply }) = questions.recv() => {
                     let id = uuid::Uuid::new_v4().to_string();
                     // Questions whose asker has gone are forgotten.
                     open.retain(|_, reply| !reply.is_closed());

@@ -1,5 +1,5 @@
 //! Authorities of meshes, made where meshes are: a global control plane has no proxies that would ask for them, and
-//! zones that made their own would not believe each other's proxies.
+//! zones that created their own would not trust each other's proxies.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ async fn run(registrar: &Registrar) {
                 tracing::warn!(
                     mesh,
                     error = format!("{error:#}"),
-                    "the certificate authority of a mesh cannot be created"
+                    "cannot create the certificate authority of a mesh"
                 );
                 tokio::time::sleep(PAUSE).await;
             }

@@ -37,7 +37,7 @@ use super::{
     providing::{self, Providing},
     public_key,
     receiving::{self, Held, Receiving, TURNS},
-    zones::{Stream, Visit, Way, Zones},
+    zones::{Stream, SyncProblemKind, Visit, Zones},
 };
 
 /// How long it may take to connect, and to shake hands.
@@ -97,7 +97,7 @@ impl Client {
         if let Err(status) = self.own.enter(&self.zone).await {
             tracing::warn!(
                 reason = status.message(),
-                "the state of the connection to the global control plane cannot be stored"
+                "cannot store the state of the connection to the global control plane"
             );
         }
         loop {
@@ -114,7 +114,7 @@ impl Client {
                 global = format!("{host}:{port}"),
                 reason = ended,
                 retry_in_ms = pause.as_millis(),
-                "not connected to the global control plane; proxies are served from what is stored"
+                "not connected to the global control plane; serving proxies from the store"
             );
             tokio::time::sleep(pause).await;
         }
@@ -224,7 +224,7 @@ impl Link {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let authority =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let failed = |error: http::Error| Status::internal(format!("cannot make a request: {error}"));
+        let failed = |error: http::Error| Status::internal(format!("cannot create a request: {error}"));
         let uri = Uri::builder()
             .scheme(scheme)
             .authority(authority)
@@ -343,7 +343,7 @@ impl receiving::Watch for Storing<'_> {
             self.visit = client.own.visit(&client.zone, Stream::GlobalToZone, authenticated).ok();
             self.visit.iter().for_each(|visit| visit.introduced(node::read(&client.node)));
         }
-        client.own.problem(&client.zone, Way::ToZone, kind, complaint);
+        client.own.problem(&client.zone, SyncProblemKind::ToZone, kind, complaint);
     }
 }
 
@@ -354,7 +354,7 @@ struct Sending<'c> {
 }
 
 impl Sending<'_> {
-    fn problem(&self, way: Way, kind: Kind, reason: Option<&str>) {
+    fn problem(&self, way: SyncProblemKind, kind: Kind, reason: Option<&str>) {
         self.client.own.problem(&self.client.zone, way, kind, reason);
     }
 }
@@ -368,16 +368,16 @@ impl providing::Watch for Sending<'_> {
         if let Some(reason) = rejected {
             tracing::warn!(%kind, reason, "the global control plane rejected resources of this zone");
         }
-        self.problem(Way::ToGlobal, kind, rejected);
+        self.problem(SyncProblemKind::ToGlobal, kind, rejected);
     }
 
     fn unsent(&mut self, problems: Vec<(Kind, String)>) {
         for (kind, _) in std::mem::take(&mut self.unsent) {
-            self.problem(Way::UnsentToGlobal, kind, None);
+            self.problem(SyncProblemKind::UnsentToGlobal, kind, None);
         }
         for (kind, reason) in &problems {
             tracing::warn!(%kind, reason, "resources were not sent to the global control plane");
-            self.problem(Way::UnsentToGlobal, *kind, Some(reason));
+            self.problem(SyncProblemKind::UnsentToGlobal, *kind, Some(reason));
         }
         self.unsent = problems;
     }

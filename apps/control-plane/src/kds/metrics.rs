@@ -77,28 +77,28 @@ fn add(to: &ByKind, kind: Kind, count: usize) {
 
 /// How many zones are connected to a global control plane.
 pub fn of_global(zones: &Arc<Zones>, metrics: &Metrics) {
-    let reading = Reading { zones: zones.clone(), what: What::Zones };
+    let reading = Reading { zones: zones.clone(), what: MetricKind::Zones };
     metrics.register("kds_zones", "Zones, by whether they are connected", reading);
 }
 
 /// Whether a zone is connected to its global control plane.
 pub fn of_zone(zones: &Arc<Zones>, zone: &Arc<str>, metrics: &Metrics) {
-    let of = |what: fn(Arc<str>) -> What| Reading { zones: zones.clone(), what: what(zone.clone()) };
+    let of = |what: fn(Arc<str>) -> MetricKind| Reading { zones: zones.clone(), what: what(zone.clone()) };
     let help = "Whether this zone is connected to its global control plane";
-    metrics.register("kds_global_connected", help, of(What::Connected));
-    let help = "When the connection to the global control plane came or went last, in seconds since 1970";
-    metrics.register("kds_global_connection_changed_timestamp_seconds", help, of(What::Changed));
+    metrics.register("kds_global_connected", help, of(MetricKind::Connected));
+    let help = "When the connection to the global control plane last changed, in seconds since 1970";
+    metrics.register("kds_global_connection_changed_timestamp_seconds", help, of(MetricKind::Changed));
 }
 
 /// A metric that is looked up when it is asked for.
 #[derive(Clone)]
 struct Reading {
     zones: Arc<Zones>,
-    what: What,
+    what: MetricKind,
 }
 
 #[derive(Debug, Clone)]
-enum What {
+enum MetricKind {
     Zones,
     Connected(Arc<str>),
     Changed(Arc<str>),
@@ -113,7 +113,7 @@ impl fmt::Debug for Reading {
 impl EncodeMetric for Reading {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         match &self.what {
-            What::Zones => {
+            MetricKind::Zones => {
                 let present = self.zones.present();
                 for presence in Presence::ALL {
                     let count = present.iter().filter(|(of_zone, _)| *of_zone == presence).count();
@@ -123,11 +123,11 @@ impl EncodeMetric for Reading {
                 }
                 Ok(())
             }
-            What::Connected(zone) => {
+            MetricKind::Connected(zone) => {
                 let connected = self.zones.presence(zone).0 == Presence::Online;
                 encoder.encode_gauge(&i64::from(connected))
             }
-            What::Changed(zone) => {
+            MetricKind::Changed(zone) => {
                 let since = self.zones.presence(zone).1.map_or(0, |since| since.as_second());
                 encoder.encode_gauge(&since)
             }

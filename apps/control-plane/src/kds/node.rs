@@ -1,4 +1,4 @@
-//! How a control plane introduces itself.
+//! The node with which a control plane identifies itself.
 
 use kds::wire;
 use prost_types::{ListValue, Struct, Value, value::Kind};

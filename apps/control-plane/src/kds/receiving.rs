@@ -111,7 +111,7 @@ impl Receiving {
         let label = snapshot.get(&self.zone()).and_then(|zone| zone.label(labels::ACCEPT_DELETIONS));
         let accepted = self.held.guard().accept(Accepted::of(label));
         for (kind, keys) in accepted {
-            tracing::info!(zone = self.role.zone(), %kind, count = keys.len(), "deletions that were held back are carried out");
+            tracing::info!(zone = self.role.zone(), %kind, count = keys.len(), "deleting what was held back before");
             let deletions = keys.into_iter().collect();
             let batch = Batch { kind, resources: Vec::new(), deletions, refused: Vec::new(), held: 0 };
             self.apply(receiver, &batch).await?;

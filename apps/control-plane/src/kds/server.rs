@@ -35,7 +35,7 @@ use super::{
     providing::Providing,
     public_key, receiving,
     receiving::Receiving,
-    zones::{Stream, Visit, Way, Zones},
+    zones::{Stream, SyncProblemKind, Visit, Zones},
 };
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -56,10 +56,10 @@ pub struct Context {
     pub skipped_labels: Vec<String>,
     /// Bytes of a message.
     pub limit: usize,
-    /// How long a zone may take to take a message.
+    /// How long a zone may take to receive a message.
     pub patience: Duration,
     pub meter: Arc<Meter>,
-    /// Where zones that are turned away are counted.
+    /// Where rejected zones are counted.
     pub tally: Tally,
     /// For large messages.
     pub turns: Arc<Semaphore>,
@@ -331,15 +331,15 @@ impl providing::Watch for Sending {
             None => self.count(kind, |counts| counts.responses_acknowledged += 1),
             Some(_) => self.count(kind, |counts| counts.responses_rejected += 1),
         }
-        self.visit.problem(Way::ToZone, kind, rejected);
+        self.visit.problem(SyncProblemKind::ToZone, kind, rejected);
     }
 
     fn unsent(&mut self, problems: Vec<(Kind, String)>) {
         for (kind, _) in std::mem::take(&mut self.unsent) {
-            self.visit.problem(Way::Unsent, kind, None);
+            self.visit.problem(SyncProblemKind::Unsent, kind, None);
         }
         for (kind, why) in &problems {
-            self.visit.problem(Way::Unsent, *kind, Some(why));
+            self.visit.problem(SyncProblemKind::Unsent, *kind, Some(why));
         }
         self.unsent = problems;
     }
@@ -350,6 +350,6 @@ struct Storing(Visit);
 
 impl receiving::Watch for Storing {
     fn stored(&mut self, kind: Kind, complaint: Option<&str>) {
-        self.0.problem(Way::ToGlobal, kind, complaint);
+        self.0.problem(SyncProblemKind::ToGlobal, kind, complaint);
     }
 }

@@ -1,8 +1,9 @@
-//! What the global control plane knows about its zones: who is connected, since when, and what is not in order. A zone
-//! knows the same about itself.
+//! What the global control plane knows about its zones: which are connected, since when, and what is wrong.
+//! A zone knows the same about itself.
 //!
-//! A zone is made when it connects for the first time. Its ZoneInsight is written by one task, comings and goings at
-//! once and the rest in intervals. A zone that is gone is *unknown* at first; when it stays away its ingresses are
+//! A Zone is created when it connects for the first time. Its ZoneInsight is written by one task, connects
+//! and disconnects at once and the rest in intervals. A zone that is gone is *unknown* at first; when it
+//! stays away its ingresses are
 //! withdrawn from other zones, and they come back when it has been there for a while.
 
 mod insight;
@@ -28,7 +29,7 @@ use tokio::{sync::Notify, time::Instant};
 use tonic::Status;
 
 use self::insight::{State, Waits};
-pub use self::insight::{Stream, Way};
+pub use self::insight::{Stream, SyncProblemKind};
 use super::{node::Introduction, receiving::Held};
 use crate::insights;
 
@@ -117,7 +118,7 @@ impl Zones {
             let (most, there) = (self.settings.most, snapshot.count(Kind::Zone, None));
             if there >= most {
                 return Err(Status::resource_exhausted(format!(
-                    "there are {there} zones, and no more than {most} are made by themselves: create the Zone \
+                    "there are {there} zones, and at most {most} are created automatically: create the Zone \
                      {zone:?} on the global control plane, or raise multizone.global.kds.maxZones"
                 )));
             }
@@ -176,7 +177,7 @@ impl Zones {
     }
 
     /// What is wrong with a kind, or that nothing is.
-    pub fn problem(&self, zone: &str, way: Way, kind: Kind, reason: Option<&str>) {
+    pub fn problem(&self, zone: &str, way: SyncProblemKind, kind: Kind, reason: Option<&str>) {
         self.update(zone, |state| state.problem(way, kind, reason));
     }
 
@@ -255,7 +256,7 @@ impl Zones {
         };
         for zone in due {
             if let Err(error) = self.write(&zone).await {
-                tracing::warn!(zone, %error, "the insight of a zone cannot be stored yet");
+                tracing::warn!(zone, %error, "cannot store the insight of a zone yet");
                 return Instant::now() + PAUSE;
             }
         }
@@ -343,7 +344,7 @@ impl Visit {
     }
 
     /// What is wrong with a kind, or that nothing is.
-    pub fn problem(&self, way: Way, kind: Kind, reason: Option<&str>) {
+    pub fn problem(&self, way: SyncProblemKind, kind: Kind, reason: Option<&str>) {
         self.zones.problem(&self.zone, way, kind, reason);
     }
 }

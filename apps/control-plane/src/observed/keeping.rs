@@ -86,7 +86,7 @@ impl Observations {
             let _ = self.store.caught_up(CATCH_UP).await;
         }
         if let Some(error) = &failure {
-            tracing::warn!(mesh, %error, "observed calls could not be written; trying again");
+            tracing::warn!(mesh, %error, "cannot write observed calls; retrying");
         }
         failure.is_none()
     }

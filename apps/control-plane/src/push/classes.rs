@@ -15,7 +15,7 @@ use std::{
 use envoy::Documents;
 use plan::{Backend, Class, Held, Locality, Outgoing, Problem, Reads};
 use resources::naming::legacy;
-use topology::{DestinationId, MeshSnapshot};
+use topology::{ClientClass, DestinationId, MeshSnapshot};
 use xds::{Layer, Type};
 
 use super::{Push, Watcher, Work, holds::Freeze, lock};
@@ -74,6 +74,8 @@ struct State {
     documents: Option<Documents>,
     /// What the clusters lead to, by their names in statistics. Made when it is asked for.
     called: Option<HashMap<Arc<str>, DestinationId>>,
+    /// What trimming would leave it whatever permissions say. Made when it is asked for.
+    never_trimmed: Option<Arc<BTreeSet<DestinationId>>>,
 }
 
 /// How the endpoints of a destination reach the proxy.
@@ -185,6 +187,17 @@ impl Member {
         let called = state.called()?;
         Some(names.map(|name| called.get(name).cloned()).collect())
     }
+
+    /// What the clusters of the class lead to whatever permissions say. One plan for all members and reports, made anew
+    /// when the class is.
+    pub(super) fn never_trimmed(
+        &self,
+        mesh: &MeshSnapshot,
+        client: &ClientClass,
+    ) -> Arc<BTreeSet<DestinationId>> {
+        let made = || Arc::new(plan::never_trimmed(mesh, &self.cell.class, client));
+        lock(&self.cell.state).never_trimmed.get_or_insert_with(made).clone()
+    }
 }
 
 impl ClassCell {
@@ -279,7 +292,7 @@ impl State {
         let served =
             |backend: &Backend| Some((backend.destination.clone(), Served::of(backend, &self.layer)?));
         self.backends = plan.backends.iter().filter_map(served).collect();
-        (self.planned, self.called) = (true, None);
+        (self.planned, self.called, self.never_trimmed) = (true, None, None);
         self.addresses = plan.addresses().collect();
         self.documents = plan.records.as_ref().map(Documents::of);
         self.problems = plan.problems.into_iter().chain(unpatched).collect();

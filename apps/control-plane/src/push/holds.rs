@@ -7,14 +7,14 @@
 //! A class whose set of destinations a change makes another one is held: until the connected servers that the change
 //! concerns have acknowledged their listeners, it is planned with the destinations that it had. Then it gets those that
 //! opened, too. What closed it keeps until the time of the hold is over, in which servers refuse new connections. When
-//! that time is over, the class gets what it may call, whether servers have answered or not.
+//! that time is over, the class gets what the change opened, whether servers have answered or not.
 //!
-//! A further change while a class is held begins with what the class has, waits for its own servers, and does not make
-//! the time longer. What changes otherwise for a class that is held, it gets at once. Servers of other zones are not
-//! known here, so they are not waited for.
+//! Each destination is held by the change that opened or closed it: a further change neither delays it nor sets it
+//! free. What changes otherwise for a class that is held, it gets at once. Servers of other zones, and servers that are
+//! connected to other instances of the control plane, are not known here, so they are not waited for.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -55,16 +55,15 @@ pub(super) struct Hold {
     cells: HashMap<u64, Arc<ClassCell>>,
 }
 
-/// How one class is held.
-#[derive(Debug)]
+/// How one class is held: each destination by the ticket of a hold.
+#[derive(Debug, Default)]
 pub(super) struct Freeze {
+    /// What opened, until the servers of its hold have answered.
+    opening: BTreeMap<DestinationId, u64>,
+    /// What closed, until the time of its hold is over.
+    closing: BTreeMap<DestinationId, u64>,
+    /// What that makes of what the class may call.
     held: Arc<Held>,
-    /// The first hold, whose end ends it all, and the last, whose servers count.
-    first: u64,
-    last: u64,
-    /// Whether the change opens ways, and whether it closes some.
-    opens: bool,
-    closes: bool,
 }
 
 impl Freeze {
@@ -76,15 +75,35 @@ impl Freeze {
         (before, after): (&MeshSnapshot, &MeshSnapshot),
     ) -> Option<Freeze> {
         let (before, after) = (plan::callable(before, class)?, plan::callable(after, class)?);
-        let before: BTreeSet<DestinationId> = match running {
+        let offered = match running {
             Some(running) => running.held.offered(before),
             None => before,
         };
-        let opens = !after.is_subset(&before);
-        let closes = !before.is_subset(&after);
-        let first = running.map_or(ticket, |running| running.first);
-        let held = Arc::new(Held { before, with_new: !opens });
-        (opens || closes).then_some(Freeze { held, first, last: ticket, opens, closes })
+        let by = |held: Option<&BTreeMap<DestinationId, u64>>, id: &DestinationId| {
+            let earlier = held.and_then(|held| held.get(id)).copied();
+            (id.clone(), earlier.unwrap_or(ticket))
+        };
+        let opening = running.map(|running| &running.opening);
+        let closing = running.map(|running| &running.closing);
+        Freeze::until(
+            after.difference(&offered).map(|id| by(opening, id)).collect(),
+            offered.difference(&after).map(|id| by(closing, id)).collect(),
+        )
+    }
+
+    /// `None` where nothing is held.
+    fn until(opening: BTreeMap<DestinationId, u64>, closing: BTreeMap<DestinationId, u64>) -> Option<Freeze> {
+        if opening.is_empty() && closing.is_empty() {
+            return None;
+        }
+        let held =
+            Held { withheld: opening.keys().cloned().collect(), kept: closing.keys().cloned().collect() };
+        Some(Freeze { opening, closing, held: Arc::new(held) })
+    }
+
+    /// Whether this hold holds something.
+    fn is_by(&self, ticket: u64) -> bool {
+        self.opening.values().chain(self.closing.values()).any(|by| *by == ticket)
     }
 
     pub(super) fn held(&self) -> &Arc<Held> {
@@ -93,35 +112,37 @@ impl Freeze {
 }
 
 impl ClassCell {
-    /// Holds the class; says whether it is to be planned anew only later.
+    /// Holds the class; says whether this change is one that it gets only later.
     fn hold(&self, ticket: u64, meshes: (&MeshSnapshot, &MeshSnapshot)) -> bool {
         let mut freeze = lock(self.freeze());
         let next = Freeze::of(self.class(), ticket, freeze.as_ref(), meshes);
         *freeze = next;
-        freeze.is_some()
+        freeze.as_ref().is_some_and(|freeze| freeze.is_by(ticket))
     }
 
     /// The servers of a hold have answered. Says whether that is news for the class.
     fn acknowledged(&self, ticket: u64) -> bool {
-        let mut freeze = lock(self.freeze());
-        let Some(on) = freeze.as_mut().filter(|on| on.last == ticket && on.opens) else { return false };
-        if on.closes {
-            on.held = Arc::new(Held { before: on.held.before.clone(), with_new: true });
-            on.opens = false;
-        } else {
-            *freeze = None;
-        }
-        true
+        self.set_free(ticket, false)
     }
 
     /// The time of a hold is over. Says whether that is news for the class.
     fn released(&self, ticket: u64) -> bool {
+        self.set_free(ticket, true)
+    }
+
+    /// Sets free what a hold opened, and also what it closed. Says whether there is any.
+    fn set_free(&self, ticket: u64, closing_too: bool) -> bool {
         let mut freeze = lock(self.freeze());
-        let over = freeze.as_ref().is_some_and(|on| on.first <= ticket);
-        if over {
-            *freeze = None;
+        let Some(Freeze { mut opening, mut closing, held }) = freeze.take() else { return false };
+        let before = opening.len() + closing.len();
+        opening.retain(|_, by| *by != ticket);
+        closing.retain(|_, by| *by != ticket || !closing_too);
+        if opening.len() + closing.len() == before {
+            *freeze = Some(Freeze { opening, closing, held });
+            return false;
         }
-        over
+        *freeze = Freeze::until(opening, closing);
+        true
     }
 }
 
@@ -197,7 +218,7 @@ impl Push {
         Push { holds: Holds::lasting(time), ..self }
     }
 
-    /// A server has acknowledged what it was last told, or is gone.
+    /// A server has acknowledged what it was last sent, or is gone.
     pub(super) fn answered(&self, server: &Watcher, holds: &[Arc<Hold>]) {
         let mut woken = HashSet::new();
         for hold in holds {

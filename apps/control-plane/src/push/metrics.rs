@@ -15,45 +15,61 @@ use super::{Push, meter::Confirmation};
 pub fn register(push: &Arc<Push>, metrics: &Metrics) {
     let of = |what| Reading { push: push.clone(), what };
     let help = "Resources encoded, by type; each is encoded once and shared by all proxies that get it";
-    metrics.register("xds_resources_encoded", help, of(What::Encoded));
-    metrics.register("xds_proxies_woken", "How often a change concerned a connected proxy", of(What::Woken));
-    metrics.register("xds_proxies_connected", "Proxies connected to this control plane", of(What::Connected));
+    metrics.register("xds_resources_encoded", help, of(MetricKind::Encoded));
+    metrics.register(
+        "xds_proxies_woken",
+        "How often a change affected a connected proxy",
+        of(MetricKind::Woken),
+    );
+    metrics.register(
+        "xds_proxies_connected",
+        "Proxies connected to this control plane",
+        of(MetricKind::Connected),
+    );
     let help = "Sidecars connected to this control plane, by mesh";
-    metrics.register("xds_mesh_proxies_connected", help, of(What::ConnectedByMesh));
+    metrics.register("xds_mesh_proxies_connected", help, of(MetricKind::ConnectedByMesh));
     let help = "Classes of connected proxies that share their outbounds; each is planned once";
-    metrics.register("xds_proxy_classes", help, of(What::Classes));
+    metrics.register("xds_proxy_classes", help, of(MetricKind::Classes));
     register_streams(push, metrics, of);
 }
 
-fn register_streams(push: &Arc<Push>, metrics: &Metrics, of: impl Fn(What) -> Reading) {
+fn register_streams(push: &Arc<Push>, metrics: &Metrics, of: impl Fn(MetricKind) -> Reading) {
     let meter = push.meter();
     // These three are named as in Kuma, without the suffix of counters.
-    metrics.register("xds_streams_active", "Discovery streams of proxies open now", of(What::Connected));
+    metrics.register(
+        "xds_streams_active",
+        "Discovery streams of proxies open now",
+        of(MetricKind::Connected),
+    );
     let help = "Discovery responses sent to proxies, by type URL";
-    metrics.register("xds_responses_sent", help, of(What::Responses));
+    metrics.register("xds_responses_sent", help, of(MetricKind::Responses));
     let help = "Answers of proxies to discovery responses, by type URL and whether they accept (ACK) or reject (NACK)";
-    metrics.register("xds_requests_received", help, of(What::Answers));
+    metrics.register("xds_requests_received", help, of(MetricKind::Answers));
     let help = "From the time a change was stored to the time a connected proxy had answered for all of it";
     metrics.register("xds_delivery_duration_seconds", help, meter.delivery.clone());
-    let help = "How long computing the configuration of a proxy took, without waiting for its turn";
+    let help = "How long computing the configuration of a proxy took, without waiting in the queue";
     metrics.register("xds_generation_duration_seconds", help, meter.generation.clone());
     let help = "Connected proxies that have not answered yet for all of a change";
     metrics.register("xds_proxies_delivering", help, meter.delivering.clone());
     let help = "Connected proxies that reject part of their configuration now";
     metrics.register("xds_proxies_rejecting", help, meter.rejecting.clone());
     let help = "When the first certificate of a connected proxy expires, in seconds since 1970";
-    metrics.register("proxy_certificate_soonest_expiry_timestamp_seconds", help, of(What::SoonestExpiry));
+    metrics.register(
+        "proxy_certificate_soonest_expiry_timestamp_seconds",
+        help,
+        of(MetricKind::SoonestExpiry),
+    );
 }
 
 /// A metric that is looked up when it is read.
 #[derive(Clone)]
 struct Reading {
     push: Arc<Push>,
-    what: What,
+    what: MetricKind,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum MetricKind {
     Encoded,
     Woken,
     Connected,
@@ -73,24 +89,24 @@ impl fmt::Debug for Reading {
 impl EncodeMetric for Reading {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         match self.what {
-            What::Encoded => Type::ALL.into_iter().try_for_each(|kind| {
+            MetricKind::Encoded => Type::ALL.into_iter().try_for_each(|kind| {
                 let labels = [("type", format!("{kind:?}").to_lowercase())];
                 let count = self.push.encoder().encoded(kind);
                 encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)
             }),
-            What::Woken => encoder.encode_counter::<NoLabelSet, _, u64>(&self.push.woken(), None),
-            What::Classes => encoder.encode_gauge(&self.push.classes()),
-            What::Connected => encoder.encode_gauge(&self.push.connected()),
-            What::ConnectedByMesh => {
+            MetricKind::Woken => encoder.encode_counter::<NoLabelSet, _, u64>(&self.push.woken(), None),
+            MetricKind::Classes => encoder.encode_gauge(&self.push.classes()),
+            MetricKind::Connected => encoder.encode_gauge(&self.push.connected()),
+            MetricKind::ConnectedByMesh => {
                 self.push.connected_by_mesh().into_iter().try_for_each(|(mesh, count)| {
                     encoder.encode_family(&[("mesh", &*mesh)])?.encode_gauge(&count)
                 })
             }
-            What::Responses => Type::ALL.into_iter().try_for_each(|kind| {
+            MetricKind::Responses => Type::ALL.into_iter().try_for_each(|kind| {
                 let count = self.push.meter().responses(kind);
                 encoder.encode_family(&[("type_url", kind.url())])?.encode_gauge(&count)
             }),
-            What::Answers => Type::ALL.into_iter().try_for_each(|kind| {
+            MetricKind::Answers => Type::ALL.into_iter().try_for_each(|kind| {
                 [(Confirmation::Ack, "ACK"), (Confirmation::Nack, "NACK")].into_iter().try_for_each(
                     |(confirmation, name)| {
                         let labels = [("type_url", kind.url()), ("confirmation", name)];
@@ -99,7 +115,7 @@ impl EncodeMetric for Reading {
                     },
                 )
             }),
-            What::SoonestExpiry => match self.push.meter().soonest_expiry() {
+            MetricKind::SoonestExpiry => match self.push.meter().soonest_expiry() {
                 Some(expires) => encoder.encode_gauge(&expires.as_second()),
                 None => Ok(()),
             },
@@ -108,12 +124,13 @@ impl EncodeMetric for Reading {
 
     fn metric_type(&self) -> MetricType {
         match self.what {
-            What::Encoded | What::Woken => MetricType::Counter,
+            MetricKind::Encoded | MetricKind::Woken => MetricType::Counter,
             // Counters whose names must stay as they are.
-            What::Responses | What::Answers => MetricType::Unknown,
-            What::Connected | What::ConnectedByMesh | What::Classes | What::SoonestExpiry => {
-                MetricType::Gauge
-            }
+            MetricKind::Responses | MetricKind::Answers => MetricType::Unknown,
+            MetricKind::Connected
+            | MetricKind::ConnectedByMesh
+            | MetricKind::Classes
+            | MetricKind::SoonestExpiry => MetricType::Gauge,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is wrong with the plans of connected proxies; those in order take no room.
+//! What is wrong with the plans of connected proxies; proxies without problems take no memory.
 
 use std::{
     collections::BTreeMap,
@@ -12,10 +12,10 @@ use super::{Current, Watcher, lock};
 
 /// By mesh and connection.
 #[derive(Debug, Default)]
-pub(super) struct ProxyProblems(Mutex<BTreeMap<(Arc<str>, u64), Known>>);
+pub(super) struct ProxyProblems(Mutex<BTreeMap<(Arc<str>, u64), KnownProblems>>);
 
 #[derive(Debug)]
-struct Known {
+struct KnownProblems {
     dataplane: Option<Kri>,
     /// Shared with the proxy's configuration, and with all proxies of its class.
     problems: [Arc<[Problem]>; 2],
@@ -28,7 +28,7 @@ impl ProxyProblems {
         let mut known = lock(&self.0);
         match problems.iter().all(|some| some.is_empty()) {
             true => known.remove(&place),
-            false => known.insert(place, Known { dataplane: current.dataplane.kri(""), problems }),
+            false => known.insert(place, KnownProblems { dataplane: current.dataplane.kri(""), problems }),
         };
     }
 

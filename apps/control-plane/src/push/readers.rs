@@ -22,14 +22,14 @@ type Cells = HashMap<u64, Arc<ClassCell>>;
 /// Everything that is connected, by what it reads.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
-    meshes: HashMap<Arc<str>, OfMesh>,
+    meshes: HashMap<Arc<str>, MeshReaders>,
     /// Zone proxies, which are of no mesh.
     zone_proxies: HashMap<Key, Vec<Arc<Watcher>>>,
     count: usize,
 }
 
 #[derive(Debug, Default)]
-struct OfMesh {
+struct MeshReaders {
     /// By the name of the Dataplane, newest connection last: one that comes back may do so before its old connection
     /// is seen to be dead.
     watchers: HashMap<Arc<str>, Vec<Arc<Watcher>>>,
@@ -242,7 +242,7 @@ impl Readers {
                     .for_each(|watcher| affected_readers.add(watcher));
             }
             let cells = match &read {
-                Dependency::Reach(_) | Dependency::ReachByDefault | Dependency::Permissions => {
+                Dependency::Reach(_) | Dependency::ReachByDefault | Dependency::Rows => {
                     &mut affected_readers.reach
                 }
                 _ => &mut affected_readers.cells,
@@ -264,7 +264,7 @@ impl Readers {
     }
 }
 
-impl OfMesh {
+impl MeshReaders {
     fn add(&mut self, read: &Dependency, cell: &Arc<ClassCell>) {
         self.classes.entry(read.clone()).or_default().insert(cell.id, cell.clone());
         if let Some((anchor, labels)) = anchor(read) {
@@ -291,7 +291,13 @@ impl OfMesh {
 
     fn all(&self, affected_readers: &mut AffectedReaders) {
         let cells = self.classes.get(&Dependency::Mesh).into_iter().flatten();
-        affected_readers.cells.extend(cells.map(|(id, cell)| (*id, cell.clone())));
+        for (id, cell) in cells {
+            affected_readers.cells.insert(*id, cell.clone());
+            // Permissions may have changed in the same round: what they open and close is held, all else is not.
+            if cell.class().trimmed.is_some() {
+                affected_readers.reach.insert(*id, cell.clone());
+            }
+        }
         self.watchers.values().flatten().for_each(|watcher| affected_readers.add(watcher));
     }
 

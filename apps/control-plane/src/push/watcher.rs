@@ -1,6 +1,7 @@
 //! A connected proxy, as the loop sees it: what it has to do, and how that is computed when it is its turn.
 
 use std::{
+    collections::BTreeSet,
     net::IpAddr,
     sync::{
         Arc, Mutex,
@@ -16,7 +17,7 @@ use plan::{
 };
 use resources::{Resource, Spec, kinds::dataplane::Dataplane};
 use tokio::{sync::Notify, time::Instant};
-use topology::{DestinationId, MeshSnapshot};
+use topology::{ClientClass, DestinationId, MeshSnapshot};
 use xds::{Layer, Target};
 
 use super::{
@@ -128,6 +129,15 @@ impl Watcher {
         lock(&self.class).clone()?.called(names)
     }
 
+    /// What its clusters lead to whatever permissions say; `None` while it has no plan.
+    pub fn never_trimmed(
+        &self,
+        mesh: &MeshSnapshot,
+        client: &ClientClass,
+    ) -> Option<Arc<BTreeSet<DestinationId>>> {
+        Some(lock(&self.class).clone()?.never_trimmed(mesh, client))
+    }
+
     pub fn place(&self) -> Option<Place> {
         *lock(&self.place)
     }
@@ -165,7 +175,7 @@ impl Watcher {
         lock(&self.awaited).push((hold.clone(), false));
     }
 
-    /// Whether something waits for what the proxy was last told.
+    /// Whether something waits for the proxy's answer to what it was last sent.
     pub fn is_awaited(&self) -> bool {
         lock(&self.awaited).iter().any(|(_, begun)| *begun)
     }
@@ -240,7 +250,7 @@ impl Current {
 }
 
 impl Connected {
-    /// The proxy has answered for all it was told.
+    /// The proxy has answered for everything it was sent.
     pub fn acknowledged(&self) {
         self.acknowledge(|begun| begun);
     }
@@ -404,7 +414,7 @@ impl Push {
         let address = admin.address.to_string();
         admin.tls = self.admin_tls(watcher, &address).unwrap_or_else(|error| {
             let (proxy, error) = (&*watcher.traits.name, format!("{error:#}"));
-            tracing::warn!(proxy, error, "its admin interface cannot be offered");
+            tracing::warn!(proxy, error, "cannot configure the proxy's admin interface");
             None
         });
     }

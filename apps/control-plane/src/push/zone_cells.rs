@@ -36,12 +36,12 @@ enum Todo {
 
 #[derive(Debug, Default)]
 struct State {
-    meshes: BTreeMap<Arc<str>, OfMesh>,
+    meshes: BTreeMap<Arc<str>, ZoneMeshConfig>,
     outcome: Outcome,
 }
 
 #[derive(Debug, Default)]
-struct OfMesh {
+struct ZoneMeshConfig {
     lanes: Vec<Lane>,
     layer: Layer,
     /// The clusters whose endpoints are discovered, and which of these are preferred.
@@ -145,7 +145,7 @@ impl ZoneCell {
                     }
                     (Some(mesh), Some(ids)) if state.renew_endpoints(&self.class, mesh, &ids, push) => {}
                     (Some(mesh), _) => {
-                        let planned = OfMesh::of(&self.class.passage(mesh), push);
+                        let planned = ZoneMeshConfig::of(&self.class.passage(mesh), push);
                         state.meshes.insert(name, planned);
                         other_lanes = true;
                     }
@@ -169,10 +169,10 @@ impl Todo {
     }
 }
 
-impl OfMesh {
-    fn of(passage: &Passage, push: &Push) -> OfMesh {
+impl ZoneMeshConfig {
+    fn of(passage: &Passage, push: &Push) -> ZoneMeshConfig {
         let discovered = passage.backends.iter().filter(|backend| backend.served == ZoneServer::Proxy);
-        OfMesh {
+        ZoneMeshConfig {
             layer: push.encoder.lower_passage(passage),
             served: discovered
                 .map(|backend| {

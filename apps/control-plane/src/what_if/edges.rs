@@ -10,11 +10,7 @@ use std::{
 };
 
 use api::inspect::what_if::{Edge, Edges};
-use plan::access::{
-    Certificate, Check, ClientConnection, Group, InboundRequirement, Server, Verdict, certificate, check,
-    grouped,
-};
-use policy::PolicySelector;
+use plan::access::{Check, ClientConnection, Group, InboundRequirement, Server, Verdict, check, grouped};
 use resources::{
     Kind, Resource,
     kinds::{
@@ -23,7 +19,7 @@ use resources::{
     },
     labels,
 };
-use topology::{DestinationId, MeshSnapshot, MeshUpdate, matching};
+use topology::{ClientClass, DestinationId, MeshSnapshot, MeshUpdate, matching};
 
 use crate::{inspect::reach::shown_verdict, push::Hypothetical};
 
@@ -92,7 +88,7 @@ fn by_route(mesh: &MeshSnapshot) -> bool {
 }
 
 /// The clients of one name, each certificate once.
-type Clients<'a> = Vec<Group<Certificate, &'a Arc<Resource>>>;
+type Clients<'a> = Vec<Group<ClientClass, &'a Arc<Resource>>>;
 
 /// The clients and servers of a mesh on one side of a change.
 #[derive(Default)]
@@ -105,7 +101,8 @@ impl<'a> Side<'a> {
     fn of(mesh: Option<&'a MeshSnapshot>) -> Side<'a> {
         let Some(mesh) = mesh else { return Side::default() };
         let mut side = Side::default();
-        let certified = mesh.dataplanes.values().map(|dataplane| (certificate(mesh, dataplane), dataplane));
+        let certified =
+            mesh.dataplanes.values().map(|dataplane| (ClientClass::of(mesh, dataplane), dataplane));
         for client in grouped(certified) {
             side.clients.entry(client_name(&client)).or_default().push(client);
         }
@@ -129,7 +126,7 @@ impl<'a> Side<'a> {
     }
 
     /// What the certificates of a client say.
-    fn certificates(&self, name: &str) -> BTreeSet<&Certificate> {
+    fn certificates(&self, name: &str) -> BTreeSet<&ClientClass> {
         self.clients.get(name).into_iter().flatten().map(|client| &client.key).collect()
     }
 
@@ -140,9 +137,8 @@ impl<'a> Side<'a> {
     }
 }
 
-fn client_name(client: &Group<Certificate, &Arc<Resource>>) -> String {
-    let (tags, _) = &client.key;
-    let services = tags.get(labels::SERVICE).into_iter().flatten();
+fn client_name(client: &Group<ClientClass, &Arc<Resource>>) -> String {
+    let services = client.key.client().tags.get(labels::SERVICE).into_iter().flatten();
     let names: Vec<&str> = services.map(String::as_str).collect();
     if names.is_empty() { client.first.name().to_owned() } else { names.join(",") }
 }
@@ -152,23 +148,24 @@ fn server_name(dataplane: &Resource, inbound: &Inbound) -> String {
 }
 
 /// What servers of a service ask of clients, each answer once.
-struct Asked<'a> {
+struct ServerRequirements<'a> {
     groups: BTreeMap<Service, Vec<Group<InboundRequirement, Server<'a>>>>,
 }
 
-impl<'a> Asked<'a> {
-    fn of(mesh: Option<&MeshSnapshot>, side: &mut Side<'a>, services: &BTreeSet<Service>) -> Asked<'a> {
+impl<'a> ServerRequirements<'a> {
+    fn of(
+        mesh: Option<&MeshSnapshot>,
+        side: &mut Side<'a>,
+        services: &BTreeSet<Service>,
+    ) -> ServerRequirements<'a> {
         let mut groups = BTreeMap::new();
-        let Some(mesh) = mesh else { return Asked { groups } };
-        let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
-        let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
+        let Some(mesh) = mesh else { return ServerRequirements { groups } };
         for service in services {
             let Some(servers) = side.servers.remove(service) else { continue };
-            let asked =
-                servers.into_iter().map(|server| (InboundRequirement::of(mesh, &selector, &server), server));
+            let asked = servers.into_iter().map(|server| (InboundRequirement::of(mesh, &server), server));
             groups.insert(service.clone(), grouped(asked));
         }
-        Asked { groups }
+        ServerRequirements { groups }
     }
 
     /// May the client call the service? `None` where there is no such service.
@@ -218,8 +215,8 @@ fn in_mesh(
         edges.truncated |= !fits;
         fits
     });
-    let asked_before = Asked::of(before, &mut old, &services);
-    let asked_after = Asked::of(after, &mut new, &services);
+    let asked_before = ServerRequirements::of(before, &mut old, &services);
+    let asked_after = ServerRequirements::of(after, &mut new, &services);
     let mut checks = 0;
     for service in &services {
         let wanted = |client: &&String| {

@@ -126,8 +126,8 @@ fn told(policy: &Resource, reason: IdleReason) -> Idle {
     let text = match reason {
         IdleReason::MatchesNothing => "it selects no Dataplane: check its targetRef".to_owned(),
         IdleReason::Shadowed => {
-            "every proxy that it selects would be the same without it: others say the same or override it, or what \
-             it speaks of is not there"
+            "every proxy that it selects would be configured the same without it: others set the same \
+            values or override it, or what it refers to does not exist"
                 .to_owned()
         }
     };

@@ -105,7 +105,7 @@ pub struct Targets<'a> {
 /// One side of a change.
 struct Side<'a> {
     state: &'a State,
-    classes: HashMap<Class, Offered>,
+    classes: HashMap<Class, ClassConfig>,
     planned: usize,
 }
 
@@ -118,7 +118,7 @@ struct Has {
 
 /// What a class of proxies offers.
 #[derive(Clone)]
-struct Offered {
+struct ClassConfig {
     layer: Arc<Layer>,
     problems: Arc<[Problem]>,
     addresses: Arc<BTreeSet<(IpAddr, u16)>>,
@@ -195,7 +195,7 @@ impl Side<'_> {
         }
     }
 
-    fn offered(&mut self, mesh: &MeshSnapshot, class: &Class, encoder: &envoy::Encoder) -> Offered {
+    fn offered(&mut self, mesh: &MeshSnapshot, class: &Class, encoder: &envoy::Encoder) -> ClassConfig {
         if let Some(offered) = self.classes.get(class) {
             return offered.clone();
         }
@@ -205,7 +205,7 @@ impl Side<'_> {
         let addresses = Arc::new(plan.addresses().collect());
         let documents = plan.records.as_ref().map(envoy::Documents::of);
         let problems = plan.problems.into_iter().chain(unpatched).collect();
-        let offered = Offered { layer: Arc::new(layer), addresses, problems, documents };
+        let offered = ClassConfig { layer: Arc::new(layer), addresses, problems, documents };
         self.classes.insert(class.clone(), offered.clone());
         offered
     }

@@ -69,7 +69,7 @@ impl Started {
                 return lines;
             }
         }
-        panic!("the control plane has ended: {lines:?}");
+        panic!("the control plane stopped: {lines:?}");
     }
 }
 

@@ -127,7 +127,8 @@ fn web(ports: &[u16]) -> Draft {
 async fn register(server: &Server) -> Registration {
     let metadata = json!({ "dataplane.resource": universal::render_draft(&web(&[80])).to_string() });
     let proxy = IdentifiedProxy::identify("default.web", metadata).unwrap();
-    let registration = Registration::begin(server.context.clone(), proxy, server.believed()).await.unwrap();
+    let registration =
+        Registration::begin(server.context.clone(), proxy, server.authenticated()).await.unwrap();
     assert!(registration.announce(Listening::default()).await);
     registration
 }

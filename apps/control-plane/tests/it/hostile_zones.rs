@@ -238,7 +238,7 @@ async fn a_zone_changes_nothing_that_is_not_its_own() {
     global.finish().await;
 }
 
-/// A global control plane in a process of its own, so that its memory can be told.
+/// A global control plane in a process of its own, so that its memory can be measured.
 struct Process {
     child: Child,
     http: u16,

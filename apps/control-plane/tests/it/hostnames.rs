@@ -9,22 +9,23 @@ use crate::{
         hostnames::{named, redirected},
         layout::exclusive,
     },
-    world::{Proxy, World, traits},
+    world::{ConnectedProxy, World, traits},
 };
 
-async fn proxy(world: &World, name: &str, resolver: bool) -> Proxy {
+async fn proxy(world: &World, name: &str, resolver: bool) -> ConnectedProxy {
     let work_dir = "/tmp/kuma-dp".to_owned();
-    let mut proxy = Proxy::connect(world, ProxyTraits { resolver, work_dir, ..traits("default", name) });
+    let mut proxy =
+        ConnectedProxy::connect(world, ProxyTraits { resolver, work_dir, ..traits("default", name) });
     proxy.turn().await;
     proxy
 }
 
-fn documents(proxy: &Proxy) -> Option<&Encoded> {
+fn documents(proxy: &ConnectedProxy) -> Option<&Encoded> {
     let target = &proxy.current.as_ref()?.target;
     target.of(Type::Route).get("_kuma:dynamicconfig").map(|found| &**found)
 }
 
-fn tells(proxy: &Proxy, hostname: &str) -> bool {
+fn tells(proxy: &ConnectedProxy, hostname: &str) -> bool {
     documents(proxy)
         .is_some_and(|found| found.body().windows(hostname.len()).any(|text| text == hostname.as_bytes()))
 }

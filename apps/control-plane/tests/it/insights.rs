@@ -89,7 +89,7 @@ fn kri(server: &Server, key: &Key, section: &str) -> Option<Kri> {
 
 async fn connect(server: &Server, name: &str) -> Registration {
     let proxy = IdentifiedProxy::identify(&format!("default.{name}"), json!({})).unwrap();
-    Registration::begin(server.context.clone(), proxy, server.believed()).await.unwrap()
+    Registration::begin(server.context.clone(), proxy, server.authenticated()).await.unwrap()
 }
 
 /// Complains about one name, in Envoy's words.
@@ -162,7 +162,7 @@ async fn it_is_on_record_whether_the_agent_fits_the_control_plane() {
     for (version, fits) in [("2.14.3", true), ("2.11.0", false), (env!("CARGO_PKG_VERSION"), true)] {
         let metadata = json!({ "version": { "kumaDp": { "version": version } } });
         let proxy = IdentifiedProxy::identify("default.web", metadata).unwrap();
-        let registration = Registration::begin(server.context.clone(), proxy, server.believed()).await;
+        let registration = Registration::begin(server.context.clone(), proxy, server.authenticated()).await;
         let told = last(&server.world.store, "web").version.unwrap().kuma_dp.unwrap();
         assert_eq!((told.version.as_str(), told.kuma_cp_compatible), (version, fits));
         registration.unwrap().end();
@@ -374,7 +374,7 @@ async fn a_proxy_that_is_not_let_in_after_all_does_not_stay_online() {
     });
     let metadata = json!({ "dataplane.resource": own.to_string() });
     let proxy = IdentifiedProxy::identify("default.web", metadata).unwrap();
-    assert!(Registration::begin(server.context.clone(), proxy, server.believed()).await.is_err());
+    assert!(Registration::begin(server.context.clone(), proxy, server.authenticated()).await.is_err());
     let ended = || last(&server.world.store, "web").disconnect_time.is_some();
     eventually("its connection has ended on record", ended).await;
 }

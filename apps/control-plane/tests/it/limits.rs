@@ -297,7 +297,7 @@ async fn a_first_message_that_fills_the_windows_of_http2_many_times_gets_through
         ..DeltaRequest::default()
     };
     stream.send(request).await;
-    ends(&mut stream, Code::NotFound, "store it first, or let the proxy bring it along").await;
+    ends(&mut stream, Code::NotFound, "store it first, or start the proxy with its definition").await;
     told(&running, r#"dp_server_rejected_total{reason="unknown_proxy"} 1"#).await;
     running.finish().await;
 }

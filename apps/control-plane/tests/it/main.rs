@@ -32,6 +32,7 @@ mod rebuild;
 mod routes;
 mod secrets;
 mod services;
+mod shadow;
 mod snis;
 mod streams;
 mod telemetry;

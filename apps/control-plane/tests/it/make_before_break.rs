@@ -11,7 +11,7 @@ use crate::{
     proxies::Server,
     streams::{Next, Stream},
     trimmed::{callable, dataplane, mesh, permission, server, service},
-    world::{Proxy, SOON, World, traits},
+    world::{ConnectedProxy, SOON, World, traits},
 };
 
 const TIME: Duration = Duration::from_secs(5);
@@ -19,8 +19,8 @@ const TIME: Duration = Duration::from_secs(5);
 /// `web`, which may call `s1`, and the servers of three services, all connected.
 struct Scene {
     world: World,
-    web: Proxy,
-    servers: Vec<Proxy>,
+    web: ConnectedProxy,
+    servers: Vec<ConnectedProxy>,
 }
 
 fn world(store: Arc<dyn Store>, time: Duration) -> World {
@@ -113,12 +113,45 @@ async fn a_server_that_never_answers_delays_others_for_so_long_only() {
     assert_eq!(scene.servers[1].turn().await, Work::Everything);
     sleep(TIME / 2).await;
     scene.web_is_left_alone("half the time").await;
-    // A further change does not make it longer.
+    // A further change does not make it longer, and has its own time.
     scene.world.put([permission(3, &["web"])]).await;
     sleep(TIME / 2 + Duration::from_millis(1)).await;
+    scene.web_has(&[1, 2]).await;
+    sleep(TIME / 2).await;
     scene.web_has(&[1, 2, 3]).await;
     scene.time_is_over().await;
     scene.web_is_left_alone("it has everything").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_waits_for_its_own_servers() {
+    let mut scene = Scene::set().await;
+    scene.world.put([permission(2, &["web"])]).await;
+    scene.world.put([permission(3, &["web"])]).await;
+    scene.acknowledge(3).await;
+    scene.web_has(&[1, 3]).await;
+    // A change that concerns no connected server does not set free what others hold.
+    scene.world.put([service(4), server(4), permission(4, &["web"])]).await;
+    while scene.web.turn().await != Work::Nothing {}
+    assert_eq!(callable(&scene.web), [1, 3, 4]);
+    scene.acknowledge(2).await;
+    scene.web_has(&[1, 2, 3, 4]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_mesh_in_the_same_round_does_not_let_clients_go_first() {
+    let mut scene = Scene::set().await;
+    let mut changed = mesh();
+    changed.labels.insert("team".to_owned(), "shop".to_owned());
+    scene.world.put([changed, permission(2, &["web"])]).await;
+    while scene.web.turn().await != Work::Nothing {}
+    assert_eq!(callable(&scene.web), [1], "the server does not know yet");
+    // A change of the mesh is for all proxies, so all of them are waited for.
+    scene.web.connected.acknowledged();
+    for number in 1..=3 {
+        scene.acknowledge(number).await;
+    }
+    scene.web_has(&[1, 2]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,7 +243,7 @@ async fn a_stream_tells_that_its_proxy_has_acknowledged_its_listeners() {
     world.put([mesh(), dataplane("web-1", "web", "127.0.2.1")]).await;
     world.put([service(1), crate::trimmed::server(1), permission(1, &[])]).await;
     let mut backend = stream(&server, "s1-1").await;
-    let mut web = Proxy::connect(&world, traits("default", "web-1"));
+    let mut web = ConnectedProxy::connect(&world, traits("default", "web-1"));
     web.turn().await;
     assert_eq!(callable(&web), [0_u8; 0]);
 

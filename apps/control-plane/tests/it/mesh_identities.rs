@@ -107,7 +107,7 @@ async fn issue(server: &Server, identity: &str) -> anyhow::Result<Issued> {
 
 async fn issue_for(server: &Server, proxy: &str, identity: &str) -> anyhow::Result<Issued> {
     let proxy = IdentifiedProxy::identify(&format!("default.{proxy}"), json!({})).unwrap();
-    let credentials = server.believed();
+    let credentials = server.authenticated();
     let names =
         SecretNames { identity: kri(server, identity), authorities: "system_trust_bundle".to_owned() };
     server.context.issuer.issue(&server.context, &proxy, &credentials, &names).await
@@ -189,7 +189,7 @@ async fn another_authority_is_added_to_what_is_believed_already() {
         let trust = stored(&server, Kind::MeshTrust, "all").unwrap().spec.to_json();
         trust["caBundles"].as_array().unwrap().len()
     };
-    eventually("both are believed", || bundles() == 2).await;
+    eventually("both are authenticated", || bundles() == 2).await;
 }
 
 #[tokio::test]

@@ -8,7 +8,9 @@ use runtime::Shutdown;
 use serde_json::{Value, json};
 use xds::Type;
 
-use crate::world::{Proxy, World, dataplane, eventually, mesh, registrar, resource, service, traits};
+use crate::world::{
+    ConnectedProxy, World, dataplane, eventually, mesh, registrar, resource, service, traits,
+};
 
 fn everywhere() -> Resource {
     let spec = json!({
@@ -44,8 +46,8 @@ async fn backends() -> World {
 }
 
 /// The encoded resource of a type and name, as text where it is text.
-fn told(proxy: &Proxy, kind: Type, name: &str) -> String {
-    let told = proxy.told().unwrap();
+fn told(proxy: &ConnectedProxy, kind: Type, name: &str) -> String {
+    let told = proxy.received().unwrap();
     let found = told.iter().find(|(of, called, _)| *of == kind && called == name);
     let Some((.., body)) = found else {
         panic!("no {kind:?} {name} among {:?}", told.iter().map(|(_, name, _)| name).collect::<Vec<_>>())
@@ -59,8 +61,10 @@ async fn a_proxy_that_calls_it_gets_a_cluster_with_the_endpoints_of_every_servic
         [(false, "default_everywhere___mzsvc_80"), (true, "kri_mzsvc_default___everywhere_http")]
     {
         let world = backends().await;
-        let mut proxy =
-            Proxy::connect(&world, plan::ProxyTraits { unified_naming: unified, ..traits("default", "web") });
+        let mut proxy = ConnectedProxy::connect(
+            &world,
+            plan::ProxyTraits { unified_naming: unified, ..traits("default", "web") },
+        );
         assert_eq!(proxy.turn().await, Work::Everything);
         let cluster = told(&proxy, Type::Cluster, name);
         for expected in [".everywhere.80.default.mzms", "spiffe://default/blue", "spiffe://default/green"] {

@@ -1,8 +1,8 @@
-//! Calls that agents report: who may report what, what is believed of it, and that it is kept.
+//! Calls that agents report: who may report what, what is accepted of it, and that it is kept.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use api::Inspect;
+use api::{Inspect, inspect::observed::WantedEdges};
 use control_plane::{
     inspect::Proxies,
     observed::{Observations, Pace},
@@ -20,10 +20,11 @@ use topology::{
 
 use crate::{
     proxies::Server,
-    world::{Proxy, World, dataplane, eventually, mesh, resource, service},
+    world::{ConnectedProxy, World, dataplane, eventually, mesh, service},
 };
 
 const BACKEND: &str = "kri_msvc_default___backend_80";
+pub const ALL: WantedEdges = WantedEdges { offset: 0, size: 10_000, would_be_trimmed: false };
 const NO_PAUSE: Pace = Pace { edges: Duration::ZERO, counts: Duration::ZERO };
 const NEVER: Pace = Pace { edges: Duration::from_secs(3600), counts: Duration::from_secs(3600) };
 
@@ -40,7 +41,7 @@ fn edge(caller: &str, destination: &str, count: u64) -> (String, String, u64) {
 }
 
 /// A server with the proxy of `web` connected, which calls `backend`.
-async fn with_web(tokens_required: bool, mode: &str) -> (Server, Proxy) {
+async fn with_web(tokens_required: bool, mode: &str) -> (Server, ConnectedProxy) {
     let server = Server::new(tokens_required, Duration::ZERO).await;
     let web = dataplane("default", "web", "127.0.2.1", "web", &["backend"]);
     let backend = dataplane("default", "backend", "127.0.2.2", "backend", &[]);
@@ -156,57 +157,19 @@ async fn what_was_seen_is_listed_with_how_complete_it_is() {
     let observations = server.context.observations.clone();
     let proxies =
         Proxies::new(server.world.store.clone(), server.world.push.clone(), 0).observing(observations);
-    let answer = proxies.observed("default").await.unwrap();
+    let answer = proxies.observed("default", ALL).await.unwrap();
     assert_eq!((answer.since, answer.edges.len()), (None, 0));
     assert_eq!((answer.proxies.reporting, answer.proxies.connected), (0, 1));
     post(&server, report("web", json!({}))).await;
-    let answer = proxies.observed("default").await.unwrap();
+    let answer = proxies.observed("default", ALL).await.unwrap();
     assert!(answer.since.is_some() && answer.since == answer.until, "{answer:?}");
     assert_eq!(answer.proxies.reporting, 1);
     post(&server, report("web", json!({ "default_backend___msvc_80": 2 }))).await;
-    let answer = proxies.observed("default").await.unwrap();
+    let answer = proxies.observed("default", ALL).await.unwrap();
     let listed = &answer.edges[0];
     assert_eq!((&*listed.caller, &*listed.destination, listed.count), ("spiffe://default/web", BACKEND, 2));
-    assert!(!answer.truncated);
-    assert!(proxies.observed("none").await.is_err());
-}
-
-#[tokio::test]
-async fn calls_that_would_be_trimmed_are_counted_in_mode_shadow() {
-    let (server, _web) = with_web(false, "STRICT").await;
-    let metrics = Metrics::default();
-    let observations = Arc::new(Observations::new(server.world.store.clone(), &metrics));
-    let server = server.with(|context| context.observations = observations.clone());
-    let proxies =
-        Proxies::new(server.world.store.clone(), server.world.push.clone(), 0).observing(observations);
-    let allowing = |client: &str| {
-        let from = json!([{ "targetRef": { "kind": "MeshSubset", "tags": { "kuma.io/service": client } },
-            "default": { "action": "Allow" } }]);
-        let key = Key::new(Kind::MeshTrafficPermission, "default", "one");
-        resource(key, &[], json!({ "targetRef": { "kind": "Mesh" }, "from": from }))
-    };
-    let one = json!({ "default_backend___msvc_80": 1 });
-    let counted = |count: u64| {
-        let pair = format!("client=\"spiffe://default/web\",destination=\"{BACKEND}\"");
-        let line = format!("reachability_shadowed_total{{mesh=\"default\",{pair}}} {count}");
-        let text = metrics.encode();
-        assert_eq!(text.contains(&line), count > 0, "{text}");
-    };
-    for (mode, client, expect, trimmed) in [
-        ("report", "other", 0, false),
-        ("shadow", "web", 0, false),
-        ("shadow", "other", 1, true),
-        ("off", "other", 1, false),
-        ("shadow", "other", 2, true),
-    ] {
-        let mut mesh = mesh("default", "STRICT");
-        mesh.labels.insert("reachability.kuma.io/mode".to_owned(), mode.to_owned());
-        server.world.put([mesh, allowing(client)]).await;
-        assert_eq!(post(&server, report("web", one.clone())).await.0, StatusCode::NO_CONTENT);
-        counted(expect);
-        let answer = proxies.observed("default").await.unwrap();
-        assert_eq!(answer.edges[0].would_be_trimmed, trimmed, "{mode} {client}");
-    }
+    assert!(!answer.dropped);
+    assert!(proxies.observed("none", ALL).await.is_err());
 }
 
 fn backend(number: usize) -> Edge {
@@ -307,6 +270,22 @@ async fn there_is_an_end_to_what_is_kept_and_it_is_said() {
     let next = Instance::on(&store, NO_PAUSE, 10);
     let observed = next.observations.of_mesh("default");
     assert_eq!((observed.edges.len(), observed.truncated), (10, true));
+}
+
+#[tokio::test]
+async fn a_list_that_is_read_page_by_page_has_every_call_and_says_that_none_was_dropped() {
+    let (server, _web) = with_web(false, "").await;
+    let observations = server.context.observations.clone();
+    let proxies = Proxies::new(server.world.store.clone(), server.world.push.clone(), 0)
+        .observing(observations.clone());
+    let many = 10_001;
+    observations.report("default", (0..many).map(|number| (backend(number), 1)), Timestamp::now());
+    let answer = proxies.observed("default", ALL).await.unwrap();
+    assert_eq!((answer.total, answer.edges.len(), answer.dropped), (many, 10_000, false));
+    let rest = WantedEdges { offset: answer.edges.len(), ..ALL };
+    let rest = proxies.observed("default", rest).await.unwrap();
+    let listed = answer.edges.iter().chain(&rest.edges).map(|edge| &edge.destination);
+    assert_eq!((listed.collect::<BTreeSet<_>>().len(), rest.total), (many, many));
 }
 
 #[tokio::test]

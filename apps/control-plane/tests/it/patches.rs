@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use store::{Sqlite, Store, Write};
 use xds::Type;
 
-use crate::world::{Proxy, World, dataplane, mesh, registrar, resource, service};
+use crate::world::{ConnectedProxy, World, dataplane, mesh, registrar, resource, service};
 
 const CLUSTER: &str = "default_backend___msvc_80";
 
@@ -29,7 +29,7 @@ fn callers() -> impl Iterator<Item = Resource> {
     first.into_iter().chain((1..4).map(web))
 }
 
-fn cluster(proxy: &Proxy) -> Value {
+fn cluster(proxy: &ConnectedProxy) -> Value {
     let target = &proxy.current.as_ref().unwrap().target;
     let known: Vec<_> = target.of(Type::Cluster).keys().collect();
     let found = target.of(Type::Cluster).get(CLUSTER).unwrap_or_else(|| panic!("only {known:?}"));
@@ -88,13 +88,13 @@ async fn endpoints_of_a_cluster_that_a_patch_removed_change_nothing() {
     let removed = json!([{ "cluster": { "operation": "Remove", "match": { "name": CLUSTER } } }]);
     world.put([patch(&json!({ "kind": "Mesh" }), &removed)]).await;
     let mut proxy = world.proxy("default", "web-1").await;
-    let told = proxy.told();
+    let told = proxy.received();
     let target = &proxy.current.as_ref().unwrap().target;
     assert!(!target.of(Type::Cluster).contains_key(CLUSTER) && target.of(Type::Endpoint).is_empty());
     let encoded = world.encoded();
     world.put([dataplane("default", "backend-2", "127.0.1.2", "backend", &[])]).await;
     proxy.turn().await;
-    assert_eq!(proxy.told(), told);
+    assert_eq!(proxy.received(), told);
     assert_eq!(world.encoded_since(&encoded), []);
 }
 

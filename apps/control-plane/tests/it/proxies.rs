@@ -17,7 +17,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use control_plane::{
     config::{Config, HealthDiscovery},
     dp_server::{
-        self, Certificate, Context, Shown,
+        self, Certificate, Context, ServerCertificate,
         admission::{Admission, Limits},
         bootstrap::Params,
         credentials::Credentials,
@@ -126,7 +126,10 @@ impl Server {
             push: world.push.clone(),
             issuer: dp_server::secrets::Secrets::default(),
             insights: insights::Writer::new(store, FLUSH, world.shutdown.clone()),
-            certificate: Shown::new(Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate }),
+            certificate: ServerCertificate::new(Certificate {
+                facts: pair.check(now).unwrap(),
+                pem: pair.certificate,
+            }),
             tokens_required,
             zone_tokens_required: tokens_required,
             zone: "default".into(),
@@ -196,12 +199,12 @@ impl Server {
     }
 
     async fn register(&self) -> Registration {
-        let credentials = self.believed();
+        let credentials = self.authenticated();
         Registration::begin(self.context.clone(), bringing_its_dataplane(), credentials).await.unwrap()
     }
 
     /// What every proxy has where no tokens are required.
-    pub fn believed(&self) -> Credentials {
+    pub fn authenticated(&self) -> Credentials {
         let snapshot = self.world.store.snapshot().unwrap();
         Credentials::verify(&self.context, &snapshot, "default", None).unwrap()
     }
@@ -343,7 +346,7 @@ async fn a_proxy_that_its_mesh_keeps_out_is_told_why() {
     let mesh = json!({ "type": "Mesh", "name": "default", "constraints": constraints });
     registrar(server.world.store.clone()).put(format::parse(mesh).unwrap().draft).await.unwrap();
     let begun =
-        Registration::begin(server.context.clone(), bringing_its_dataplane(), server.believed()).await;
+        Registration::begin(server.context.clone(), bringing_its_dataplane(), server.authenticated()).await;
     let refused = begun.err().unwrap().message().to_owned();
     let why = r#"matches restricted tags "kuma.io/service=* kuma.io/zone=default" defined on the Mesh"#;
     assert!(
@@ -420,7 +423,8 @@ async fn a_stored_dataplane_outlives_its_proxy() {
     let server = Server::new(false, Duration::ZERO).await;
     server.context.registrar.put(web()).await.unwrap();
     let proxy = IdentifiedProxy::identify("default.web", json!({})).unwrap();
-    let registration = Registration::begin(server.context.clone(), proxy, server.believed()).await.unwrap();
+    let registration =
+        Registration::begin(server.context.clone(), proxy, server.authenticated()).await.unwrap();
     assert!(registration.announce(Listening::default()).await);
     registration.end();
     let ended = || {

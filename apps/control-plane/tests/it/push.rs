@@ -7,16 +7,16 @@ use resources::{Key, Kind, Resource, Status};
 use serde_json::json;
 use xds::Type;
 
-use crate::world::{Proxy, World, dataplane, mesh, resource, service, traits};
+use crate::world::{ConnectedProxy, World, dataplane, mesh, resource, service, traits};
 
 const CALLERS: usize = 20;
 
 /// Twenty callers of `backend`, one of `other`, and a mesh next door, all connected.
 struct Busy {
     world: World,
-    callers: Vec<Proxy>,
+    callers: Vec<ConnectedProxy>,
     /// A server of `backend`, the caller of `other`, and the proxy next door.
-    bystanders: Vec<Proxy>,
+    bystanders: Vec<ConnectedProxy>,
 }
 
 impl Busy {
@@ -121,8 +121,8 @@ async fn a_second_proxy_like_the_first_encodes_only_its_own() {
     let encoded = world.encoded();
     let second = world.proxy("default", "web-2").await;
 
-    let known = first.told().unwrap();
-    let fresh: Vec<_> = second.told().unwrap().into_iter().filter(|one| !known.contains(one)).collect();
+    let known = first.received().unwrap();
+    let fresh: Vec<_> = second.received().unwrap().into_iter().filter(|one| !known.contains(one)).collect();
     let mut own: Vec<&str> = fresh.iter().map(|(_, name, _)| name.as_str()).collect();
     own.sort_unstable();
     assert_eq!(own, ["inbound:127.0.2.2:80", "localhost:80"], "where it listens, and its application");
@@ -135,7 +135,7 @@ async fn the_same_proxy_coming_back_encodes_nothing() {
     let encoded = busy.world.encoded();
     let again = busy.world.proxy("default", "web-0").await;
     assert_eq!(busy.world.encoded_since(&encoded), []);
-    assert_eq!(again.told(), busy.callers[0].told());
+    assert_eq!(again.received(), busy.callers[0].received());
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn a_permission_changes_the_listeners_of_servers_in_its_mesh_and_nothing_e
 /// A hundred servers of `web` that call nothing; every tenth is of team `x` and has the tag `version: 1`.
 struct Hundred {
     world: World,
-    proxies: Vec<Proxy>,
+    proxies: Vec<ConnectedProxy>,
     /// How many were woken until the last look.
     before: u64,
 }
@@ -348,7 +348,7 @@ async fn whoever_asks_by_labels_follows_the_service_that_is_meant_now() {
     let key = Key::new(Kind::Dataplane, "default", "web");
     world.put([resource(key, &[], json!({ "networking": networking }))]).await;
     let mut proxy = world.proxy("default", "web").await;
-    let cluster = |proxy: &Proxy| {
+    let cluster = |proxy: &ConnectedProxy| {
         let target = &proxy.current.as_ref().unwrap().target;
         target.of(Type::Endpoint).keys().map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -365,18 +365,18 @@ async fn whoever_asks_by_labels_follows_the_service_that_is_meant_now() {
 async fn a_change_between_connecting_and_the_first_configuration_is_not_missed() {
     let world = World::new();
     world.put([mesh("default", ""), service("default", "backend", &[])]).await;
-    let mut early = Proxy::connect(&world, traits("default", "web"));
+    let mut early = ConnectedProxy::connect(&world, traits("default", "web"));
     assert_eq!(early.turn().await, Work::Everything);
     assert!(early.current.is_none(), "there is no Dataplane yet");
     world.put([dataplane("default", "web", "127.0.2.1", "web", &["backend"])]).await;
     assert_eq!(early.turn().await, Work::Everything);
 
-    let mut proxy = Proxy::connect(&world, traits("default", "web"));
+    let mut proxy = ConnectedProxy::connect(&world, traits("default", "web"));
     world.put([dataplane("default", "backend-1", "127.0.1.1", "backend", &[])]).await;
     proxy.turn().await;
     early.turn().await;
-    assert!(proxy.told().is_some());
-    assert_eq!(proxy.told(), early.told());
+    assert!(proxy.received().is_some());
+    assert_eq!(proxy.received(), early.received());
 }
 
 #[tokio::test]
@@ -384,7 +384,7 @@ async fn proxies_that_call_the_same_are_planned_once() {
     let busy = Busy::new().await;
     // The callers of `backend`, the loner, and two that call nothing, in one mesh each.
     assert_eq!(busy.world.push.classes(), 4);
-    let shared = |proxy: &Proxy| proxy.current.as_ref().unwrap().target.shared.clone();
+    let shared = |proxy: &ConnectedProxy| proxy.current.as_ref().unwrap().target.shared.clone();
     let first = shared(&busy.callers[0]);
     assert!(busy.callers.iter().all(|caller| Arc::ptr_eq(&shared(caller), &first)));
     let Busy { world, callers, bystanders } = busy;
@@ -406,7 +406,8 @@ async fn an_application_is_not_offered_a_service_where_it_answers_itself() {
         resource(Key::new(Kind::Dataplane, "default", name), &[], json!({ "networking": networking }))
     };
     world.put([transparent("one", "127.0.2.1"), transparent("odd", "241.0.0.1")]).await;
-    let listeners = |proxy: &Proxy| proxy.current.as_ref().unwrap().target.shared.len(Type::Listener);
+    let listeners =
+        |proxy: &ConnectedProxy| proxy.current.as_ref().unwrap().target.shared.len(Type::Listener);
     let (one, odd) = (world.proxy("default", "one").await, world.proxy("default", "odd").await);
     assert_eq!((listeners(&one), listeners(&odd)), (1, 0));
 }

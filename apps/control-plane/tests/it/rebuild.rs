@@ -14,7 +14,7 @@ use runtime::Shutdown;
 use serde_json::{Value, json};
 use store::Write as Stored;
 
-use crate::world::{Proxy, World, dataplane, mesh, resource, service, traits};
+use crate::world::{ConnectedProxy, World, dataplane, mesh, resource, service, traits};
 
 /// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
 pub type Write = (u8, u8, Option<Content>);
@@ -266,18 +266,18 @@ pub async fn write(world: &World, changes: impl Iterator<Item = (Resource, bool)
 }
 
 /// What a control plane tells a proxy that has started just now.
-pub async fn from_scratch(world: &World, traits: &ProxyTraits) -> Proxy {
+pub async fn from_scratch(world: &World, traits: &ProxyTraits) -> ConnectedProxy {
     let fresh = World::on(world.store.clone());
     fresh.push.caught_up().await;
-    let mut proxy = Proxy::connect(&fresh, traits.clone());
+    let mut proxy = ConnectedProxy::connect(&fresh, traits.clone());
     proxy.turn().await;
     proxy
 }
 
-pub fn same(incremental: &Proxy, scratch: &Proxy) {
+pub fn same(incremental: &ConnectedProxy, scratch: &ConnectedProxy) {
     // A proxy that has lost its Dataplane keeps what it has; there is nothing to compare it with.
-    let Some(expect) = scratch.told() else { return };
-    let told = incremental.told().unwrap_or_default();
+    let Some(expect) = scratch.received() else { return };
+    let told = incremental.received().unwrap_or_default();
     let names = |all: &[(xds::Type, String, Vec<u8>)]| -> Vec<String> {
         all.iter().map(|(kind, name, _)| format!("{kind:?} {name}")).collect()
     };
@@ -289,7 +289,7 @@ pub fn same(incremental: &Proxy, scratch: &Proxy) {
 
 /// Proxies of both ways of naming, with and without IPv6 and a node that says where it is. Their agents have a place
 /// for sockets, and answer queries for hostnames or not.
-pub fn connected(world: &World) -> Vec<Proxy> {
+pub fn connected(world: &World) -> Vec<ConnectedProxy> {
     let proxy = |name| {
         let traits = ProxyTraits {
             unified_naming: name > 1,
@@ -299,15 +299,15 @@ pub fn connected(world: &World) -> Vec<Proxy> {
             resolver: name != 1,
             ..traits("default", &format!("dp-{name}"))
         };
-        Proxy::connect(world, traits)
+        ConnectedProxy::connect(world, traits)
     };
     (0..PROXIES).map(proxy).collect()
 }
 
-/// Stores batch after batch, and compares what proxies have with what they would be told if they started now.
+/// Stores batch after batch, and compares what proxies have with what they would be sent if they started now.
 pub async fn compare_with_scratch<W>(
     world: &World,
-    proxies: &mut [Proxy],
+    proxies: &mut [ConnectedProxy],
     steps: &[(Vec<W>, u8)],
     store: impl AsyncFn(&World, &[W]),
 ) {
@@ -363,7 +363,7 @@ async fn every_kind_of_policy_that_is_made_up_here_changes_what_some_proxy_has()
         let world = World::new();
         world.put([mesh("default", "STRICT")]).await;
         store(&world, &everybody).await;
-        // An identity needs an authority that is believed, and a collector someone who sends to it.
+        // An identity needs a trusted authority, and a collector needs a sender.
         world.put(policies::referred_to_and_referring()).await;
         let mut proxies = connected(&world);
         let mut changed = false;
@@ -371,12 +371,12 @@ async fn every_kind_of_policy_that_is_made_up_here_changes_what_some_proxy_has()
             let mut before = Vec::new();
             for proxy in &mut proxies {
                 proxy.turn().await;
-                before.push(proxy.told());
+                before.push(proxy.received());
             }
             store(&world, &[(kind, 1, Some((content, 0)))]).await;
             for (proxy, before) in proxies.iter_mut().zip(before) {
                 proxy.turn().await;
-                changed |= proxy.told() != before;
+                changed |= proxy.received() != before;
             }
         }
         assert!(changed, "{}", built(kind, 1, Content::default()).key);
@@ -384,8 +384,8 @@ async fn every_kind_of_policy_that_is_made_up_here_changes_what_some_proxy_has()
 }
 
 /// A proxy as the server runs it: it works whenever it is woken, until it is asked what it has.
-async fn live(push: Arc<Push>, traits: ProxyTraits, ending: Shutdown) -> Proxy {
-    let mut proxy = Proxy { connected: push.connect(traits), current: None };
+async fn live(push: Arc<Push>, traits: ProxyTraits, ending: Shutdown) -> ConnectedProxy {
+    let mut proxy = ConnectedProxy { connected: push.connect(traits), current: None };
     loop {
         let watcher = proxy.connected.watcher.clone();
         tokio::select! {

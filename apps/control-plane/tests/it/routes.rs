@@ -5,9 +5,9 @@ use resources::{Key, Kind};
 use serde_json::json;
 use xds::Type;
 
-use crate::world::{Proxy, World, dataplane, mesh, resource, service};
+use crate::world::{ConnectedProxy, World, dataplane, mesh, resource, service};
 
-fn clusters(proxy: &Proxy) -> Vec<String> {
+fn clusters(proxy: &ConnectedProxy) -> Vec<String> {
     let target = &proxy.current.as_ref().unwrap().target;
     target.of(Type::Cluster).keys().map(ToString::to_string).collect()
 }

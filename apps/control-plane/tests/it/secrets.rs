@@ -25,7 +25,7 @@ fn key(i: u64) -> Key {
 
 async fn issue(server: &Server, i: u64, scheme: &str) -> Issued {
     let proxy = IdentifiedProxy::identify(&format!("default.web-{i}"), json!({})).unwrap();
-    let credentials = server.believed();
+    let credentials = server.authenticated();
     server.context.issuer.issue(&server.context, &proxy, &credentials, &names(scheme)).await.unwrap()
 }
 

@@ -5,7 +5,7 @@ use resources::{Key, Kind, Resource, Status};
 use serde_json::{Value, json};
 use xds::Type;
 
-use crate::world::{self, Proxy, World, resource, traits};
+use crate::world::{self, ConnectedProxy, World, resource, traits};
 
 /// The mesh, in which outbounds are trimmed.
 pub fn mesh() -> Resource {
@@ -50,7 +50,7 @@ pub fn permission(number: u8, clients: &[&str]) -> Resource {
 }
 
 /// The services that a proxy has clusters for, by number.
-pub fn callable(proxy: &Proxy) -> Vec<u8> {
+pub fn callable(proxy: &ConnectedProxy) -> Vec<u8> {
     let target = &proxy.current.as_ref().unwrap().target;
     let of = |name: &str| name.strip_prefix("default_s")?.split('_').next()?.parse().ok();
     target.of(Type::Cluster).keys().filter_map(|name| of(name)).collect()
@@ -106,7 +106,7 @@ async fn a_trimmed_proxy_is_not_woken_by_services_that_it_may_not_call() {
 }
 
 /// The names an agent resolves and the addresses of the stub's listener.
-fn stub(proxy: &Proxy) -> Option<String> {
+fn stub(proxy: &ConnectedProxy) -> Option<String> {
     let target = &proxy.current.as_ref().unwrap().target;
     let listener = target.of(Type::Listener).get("self_trimmed_outbound")?;
     Some(String::from_utf8_lossy(&listener.body()).into_owned())
@@ -121,7 +121,7 @@ async fn a_stub_answers_in_the_name_of_what_decides_and_follows_it() {
     world.put((1..=3).flat_map(|n| [service(n), server(n), permission(n, &[])])).await;
     world.put([permission(1, &["web"])]).await;
     let unified = plan::ProxyTraits { unified_naming: true, ..traits("default", "web-1") };
-    let mut web = Proxy::connect(&world, unified);
+    let mut web = ConnectedProxy::connect(&world, unified);
     web.turn().await;
     let found = stub(&web).unwrap();
     assert!(!found.contains("241.0.0.1:80"), "{found}");
@@ -132,10 +132,24 @@ async fn a_stub_answers_in_the_name_of_what_decides_and_follows_it() {
         json!([{ "targetRef": { "kind": "MeshService", "name": "web" }, "default": { "action": "Deny" } }]);
     let top = json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": "s2" } });
     let key = Key::new(Kind::MeshTrafficPermission, "default", "z-strangers");
-    world.put([resource(key, &[], json!({ "targetRef": top, "from": deny }))]).await;
+    world.put([resource(key, &[], json!({ "targetRef": top, "from": deny.clone() }))]).await;
     assert_eq!(web.turn().await, Work::Outbounds, "another policy decides, though nothing opens or closes");
     let found = stub(&web).unwrap();
     assert!(found.contains("kri_mtp_default_") && found.contains("_z-strangers_"), "{found}");
+
+    // It selects a server by a label, which the server takes on later.
+    let top = json!({ "kind": "Dataplane", "labels": { "team": "x" } });
+    let key = Key::new(Kind::MeshTrafficPermission, "default", "z-strangers");
+    world.put([resource(key, &[], json!({ "targetRef": top, "from": deny }))]).await;
+    while web.turn().await != Work::Nothing {}
+    let found = stub(&web).unwrap();
+    assert!(!found.contains("_z-strangers_"), "it selects no server: {found}");
+    let mut labelled = server(2);
+    labelled.labels.insert("team".to_owned(), "x".to_owned());
+    world.put([labelled]).await;
+    assert_eq!(web.turn().await, Work::Outbounds, "another policy decides, though no policy changed");
+    let found = stub(&web).unwrap();
+    assert!(found.contains("_z-strangers_"), "{found}");
 
     world.put([permission(2, &["web"]), permission(3, &["web"])]).await;
     world.delete(Kind::MeshTrafficPermission, "default", "z-strangers").await;

@@ -15,7 +15,7 @@ use control_plane::{inspect::Proxies, push::Work};
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
 
-use crate::world::{Proxy, World, dataplane, mesh, resource, service};
+use crate::world::{ConnectedProxy, World, dataplane, mesh, resource, service};
 
 /// Asks what would happen if these resources were there.
 pub async fn ask(world: &World, resources: impl IntoIterator<Item = Resource>) -> Consequences {
@@ -41,7 +41,7 @@ pub fn timeout(name: &str, top: Value, seconds: u32) -> Resource {
 }
 
 /// Three callers of `backend`, and a server of it.
-async fn small() -> (World, Vec<Proxy>) {
+async fn small() -> (World, Vec<ConnectedProxy>) {
     let world = World::new();
     world.put([mesh("default", "STRICT"), service("default", "backend", &[])]).await;
     world.put([dataplane("default", "backend-1", "127.0.1.1", "backend", &[])]).await;

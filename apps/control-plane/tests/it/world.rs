@@ -141,23 +141,23 @@ impl World {
     }
 
     /// Connects a proxy and computes its configuration.
-    pub async fn proxy(&self, mesh: &str, name: &str) -> Proxy {
+    pub async fn proxy(&self, mesh: &str, name: &str) -> ConnectedProxy {
         self.push.caught_up().await;
-        let mut proxy = Proxy::connect(self, traits(mesh, name));
+        let mut proxy = ConnectedProxy::connect(self, traits(mesh, name));
         assert_eq!(proxy.turn().await, Work::Everything);
         proxy
     }
 }
 
-/// A connected proxy, and what it was told.
-pub struct Proxy {
+/// A connected proxy, and what it was sent.
+pub struct ConnectedProxy {
     pub connected: Connected,
     pub current: Option<Current>,
 }
 
-impl Proxy {
-    pub fn connect(world: &World, traits: ProxyTraits) -> Proxy {
-        Proxy { connected: world.push.connect(traits), current: None }
+impl ConnectedProxy {
+    pub fn connect(world: &World, traits: ProxyTraits) -> ConnectedProxy {
+        ConnectedProxy { connected: world.push.connect(traits), current: None }
     }
 
     /// Does what there is to do, and says what that was.
@@ -175,7 +175,7 @@ impl Proxy {
     }
 
     /// Every resource: type, name and content.
-    pub fn told(&self) -> Option<Vec<(Type, String, Vec<u8>)>> {
+    pub fn received(&self) -> Option<Vec<(Type, String, Vec<u8>)>> {
         let target = &self.current.as_ref()?.target;
         let of_kind =
             |kind: Type| target.of(kind).values().map(move |r| (kind, r.name.to_string(), r.body().to_vec()));

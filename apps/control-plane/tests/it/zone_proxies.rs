@@ -18,7 +18,7 @@ use xds::{Type, message::Node};
 use crate::{
     proxies::{Server, asking, refused as bootstrap_refused},
     streams::{Next, Stream},
-    world::{Proxy, World, dataplane, eventually, mesh, resource, service, traits},
+    world::{ConnectedProxy, World, dataplane, eventually, mesh, resource, service, traits},
 };
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -59,20 +59,20 @@ fn of_zone(kind: ProxyKind, name: &str) -> ProxyTraits {
 }
 
 /// A zone proxy with its configuration.
-async fn connect(world: &World, kind: ProxyKind, name: &str) -> Proxy {
+async fn connect(world: &World, kind: ProxyKind, name: &str) -> ConnectedProxy {
     world.push.caught_up().await;
-    let mut proxy = Proxy::connect(world, of_zone(kind, name));
+    let mut proxy = ConnectedProxy::connect(world, of_zone(kind, name));
     assert_eq!(proxy.turn().await, Work::Everything);
     proxy
 }
 
-fn names(proxy: &Proxy, kind: Type) -> Vec<String> {
+fn names(proxy: &ConnectedProxy, kind: Type) -> Vec<String> {
     proxy.current.as_ref().unwrap().target.of(kind).keys().map(ToString::to_string).collect()
 }
 
 /// Whatever a proxy holds of a type, as text: addresses and server names are in it as they are.
-fn bytes(proxy: &Proxy, kind: Type) -> String {
-    let told = proxy.told().unwrap().into_iter().filter(|(of, ..)| *of == kind);
+fn bytes(proxy: &ConnectedProxy, kind: Type) -> String {
+    let told = proxy.received().unwrap().into_iter().filter(|(of, ..)| *of == kind);
     told.map(|(_, _, body)| String::from_utf8_lossy(&body).into_owned()).collect()
 }
 

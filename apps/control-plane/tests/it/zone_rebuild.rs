@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     rebuild::{compare_with_scratch, write},
-    world::{Proxy, World, mesh, resource, traits},
+    world::{ConnectedProxy, World, mesh, resource, traits},
 };
 
 /// Which resource, and what is in it (`None` deletes it).
@@ -151,7 +151,7 @@ async fn store(world: &World, batch: &[Write]) {
     write(world, changes).await;
 }
 
-fn connected(world: &World) -> Vec<Proxy> {
+fn connected(world: &World) -> Vec<ConnectedProxy> {
     let of_zone = |kind, name: &str, unified_naming| ProxyTraits { kind, unified_naming, ..traits("", name) };
     let all = [
         traits("default", "dp-0"),
@@ -161,7 +161,7 @@ fn connected(world: &World) -> Vec<Proxy> {
         of_zone(ProxyKind::Egress, "exit-0", true),
         of_zone(ProxyKind::Egress, "exit-1", false),
     ];
-    all.into_iter().map(|traits| Proxy::connect(world, traits)).collect()
+    all.into_iter().map(|traits| ConnectedProxy::connect(world, traits)).collect()
 }
 
 async fn follow(steps: &[Step]) {

@@ -88,7 +88,7 @@ pub async fn list(call: Call) -> Result<Response, Error> {
 }
 
 impl HostnameList {
-    /// What is offered under hostnames besides what the Dataplane lists, in the words of its outbounds.
+    /// What is offered under hostnames in addition to what the Dataplane lists, in the form of its outbounds.
     pub fn outbounds(&self) -> Vec<Value> {
         let of_item = |item: &HostnameItem| {
             let address = item.addresses.first().cloned().unwrap_or_default();

@@ -4,8 +4,11 @@ use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{inspect, readable, shown};
-use crate::{Error, call::Call};
+use super::{flag, inspect, readable, shown};
+use crate::{Error, call::Call, list::Paging};
+
+/// How many edges one answer lists at most.
+const MAX_LISTED: usize = 10_000;
 
 /// The calls that proxies of a mesh reported.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -17,11 +20,22 @@ pub struct ObservedCalls {
     /// When the last report came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// By caller and destination.
+    /// How many edges there are, of those that were asked for.
+    pub total: usize,
+    /// By caller and destination, from the offset on.
     pub edges: Vec<ObservedCall>,
-    /// Whether there are edges that are not listed, or were not kept because there are too many.
-    pub truncated: bool,
+    /// Whether calls between new pairs were not kept, because there are too many.
+    pub dropped: bool,
     pub proxies: ReportingProxies,
+}
+
+/// Which of the edges to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedEdges {
+    pub offset: usize,
+    pub size: usize,
+    /// Only calls that would be trimmed.
+    pub would_be_trimmed: bool,
 }
 
 /// A client and what it calls.
@@ -54,5 +68,11 @@ pub struct ReportingProxies {
 /// `GET /meshes/{mesh}/_observed`.
 pub async fn list(call: Call) -> Result<Response, Error> {
     let (inspect, snapshot) = (inspect(&call), readable(&call)?);
-    shown(inspect.observed(call.param("mesh")).await?, &snapshot).await
+    let paging = Paging::read(&call)?;
+    let wanted = WantedEdges {
+        offset: paging.offset,
+        size: call.query("size").map_or(MAX_LISTED, |_| paging.size),
+        would_be_trimmed: flag(&call, "wouldBeTrimmed", false)?,
+    };
+    shown(inspect.observed(call.param("mesh"), wanted).await?, &snapshot).await
 }

@@ -65,7 +65,7 @@ impl From<&Finding> for FoundProblem {
 /// `GET /meshes/{mesh}/_problems`.
 pub async fn list(call: Call) -> Result<Response, Error> {
     let snapshot = readable(&call)?;
-    let (paging, wanted) = (Paging::read(&call)?, Wanted::read(&call)?);
+    let (paging, wanted) = (Paging::read(&call)?, FindingFilter::read(&call)?);
     let mut found = call.context.problems.of_mesh(call.param("mesh")).await?;
     found.retain(|finding| wanted.has(finding));
     let page = found.iter().skip(paging.offset).take(paging.size);
@@ -73,15 +73,15 @@ pub async fn list(call: Call) -> Result<Response, Error> {
 }
 
 /// Which findings are asked for.
-struct Wanted {
+struct FindingFilter {
     /// At least so bad.
     severity: Severity,
     code: Option<Code>,
     kri: Option<String>,
 }
 
-impl Wanted {
-    fn read(call: &Call) -> Result<Wanted, Error> {
+impl FindingFilter {
+    fn read(call: &Call) -> Result<FindingFilter, Error> {
         let severity = match call.query("severity") {
             None => Severity::Info,
             Some(name) => Severity::by_name(name).ok_or_else(|| {
@@ -96,7 +96,7 @@ impl Wanted {
                 Error::BadRequest(format!("code {name:?} is not known: {REFERENCE} lists all of them"))
             })
         });
-        Ok(Wanted { severity, code: code.transpose()?, kri: call.query("kri").map(str::to_owned) })
+        Ok(FindingFilter { severity, code: code.transpose()?, kri: call.query("kri").map(str::to_owned) })
     }
 
     fn has(&self, finding: &Finding) -> bool {

@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use super::reachability::Explained;
 
-/// The client and the server. Each is the name of a Dataplane, else of a MeshService, else a `kuma.io/service`.
+/// The client and the server. Each is the name of a Dataplane, else of a MeshService, else a `kuma.io/service`; the server
+/// may also be any other destination, by name or by identifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     pub mesh: String,
@@ -46,10 +47,13 @@ pub struct NearMiss {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "AccessParty")]
 pub struct Party {
-    /// `Dataplane`, `MeshService` or `kuma.io/service`.
+    /// `Dataplane`, `MeshService` or `kuma.io/service`; also `MeshMultiZoneService` or `MeshExternalService` for what is
+    /// called.
     pub kind: &'static str,
     pub name: String,
-    pub dataplanes: usize,
+    /// How many Dataplanes it consists of; absent for what is called in other zones or outside of the mesh.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dataplanes: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -72,7 +76,8 @@ pub struct Check {
     pub clients: usize,
     /// The first identity in the client's certificate; empty where it has none.
     pub spiffe_id: String,
-    /// The identifier of the server's Dataplane with the inbound as section.
+    /// The identifier of the server's Dataplane with the inbound as section; `egress` or `not known here` for servers
+    /// that are not in this zone.
     pub server: String,
     /// How many inbounds the server stands for: the same is true of all with the same permissions.
     pub servers: usize,

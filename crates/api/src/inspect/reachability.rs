@@ -95,6 +95,8 @@ pub struct Reached {
     pub callable_by_all: bool,
     /// The rules that decide.
     pub decided_by: Vec<String>,
+    /// How many inbounds would refuse the proxy; ask for the destination with `to` to see which.
+    pub refusing: usize,
 }
 
 /// What a proxy reaches.
@@ -139,9 +141,12 @@ pub struct Change {
     /// The rules that deny the call and would have to change, or would get an exception.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
-    /// The MeshTrafficPermission to write; absent where only a change of the rules would do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resource: Option<Value>,
+    /// The MeshTrafficPermissions to write; absent where only a change of the rules would do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<Value>,
+    /// What else these permissions open, and what they do not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Why a call is possible or not.
@@ -156,8 +161,16 @@ pub struct Explained {
     /// What the servers say. A server that lets the client in decides about the whole destination; those that would
     /// refuse are among them.
     pub answers: Vec<Answer>,
+    /// The inbounds that refuse the client, at most 100: identifiers of Dataplanes with the inbound as section.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refusing: Vec<String>,
+    /// How many servers refuse the client, those included that are not listed.
+    pub refusing_total: usize,
     /// Whether there are more servers than were asked.
     pub truncated: bool,
+    /// Why the client's proxy is not sent the destination, where permissions are not the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
 }

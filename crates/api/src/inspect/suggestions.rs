@@ -27,6 +27,8 @@ pub struct Suggestions {
     pub already_allowed: usize,
     /// Permissions that allow everyone everywhere. Suggestions are made as if they were gone.
     pub allow_all: Vec<AllowAll>,
+    /// Policies that will let in clients which no rule names, when these suggestions are followed to their end.
+    pub open: Vec<Open>,
     /// MeshTrafficPermissions that show that everything else is refused, to be written last; none where they are there.
     #[schemars(with = "Vec<std::collections::BTreeMap<String, Value>>")]
     pub closing: Vec<Value>,
@@ -49,7 +51,7 @@ pub struct SuggestedPermission {
     #[schemars(with = "std::collections::BTreeMap<String, Value>")]
     pub resource: Value,
     pub evidence: Vec<SeenCall>,
-    /// What it does besides.
+    /// What else the permission would allow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -86,10 +88,23 @@ pub struct DeniedCall {
 }
 
 /// A permission that allows everyone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AllowAll {
     pub name: String,
     pub kri: String,
+    /// What to write in its place, where it says more: the same without what allows everyone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<std::collections::BTreeMap<String, Value>>")]
+    pub rest: Option<Value>,
+}
+
+/// A policy that lets in clients which no rule names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Open {
+    /// The entry of the policy.
+    pub policy: String,
+    /// What these clients can call, by identifier or tags.
+    pub destinations: Vec<String>,
 }
 
 /// `GET /meshes/{mesh}/_suggestions`.

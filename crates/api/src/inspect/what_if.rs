@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::reach::Verdict;
 
-/// Changes that were admitted and are not made, and what is to be told about them.
+/// Changes that were admitted and are not made, and what to report about them.
 #[derive(Debug, Clone)]
 pub struct Hypothesis {
     /// Each key once, with what it would be; `None` for what would be gone.

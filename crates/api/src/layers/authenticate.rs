@@ -1,8 +1,8 @@
-//! Finds out who is calling.
+//! Authenticates the caller.
 //!
 //! First rule that applies: a direct call from this machine by root or by the control plane's own user is
 //! an administrator's; then the configured kind of proof (user token or client certificate); else the
-//! caller is anonymous. A token that is no good is refused rather than ignored, so that no caller works
+//! caller is anonymous. An invalid token is refused rather than ignored, so that no caller works
 //! with fewer rights without noticing.
 
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use http::{
 };
 use runtime::listen::Peer;
 
-/// What proxies and gateways add to what they forward, besides the families of [`FORWARDING_FAMILIES`].
+/// Headers that proxies and gateways add to what they forward, in addition to the families of [`FORWARDING_FAMILIES`].
 const FORWARDING: [&str; 8] = [
     "via",
     "forwarded",

@@ -66,7 +66,7 @@ fn of_mesh(operation: Operation) -> &'static str {
         Operation::Access => "May one workload call another, and which rule says so",
         Operation::Observed => "Who was seen calling what",
         Operation::ProxyReachability => {
-            "What a proxy reaches and what trimming takes from it; with to, why it reaches a destination"
+            "What a proxy can reach and what is trimmed from it; with to, why it can reach a destination"
         }
         Operation::MeshReachability => "What trimming by permissions saves each proxy, or would save",
         Operation::Graph => "Who may call whom, as a graph of services",

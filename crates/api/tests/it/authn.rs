@@ -198,7 +198,7 @@ async fn a_good_token_says_who_it_is_and_a_bad_one_is_refused() {
         (&*early, "the token is not valid before 20"),
         (&*unknown, "there is no signing key with the serial number \"7\""),
         // Times of a token that anyone could have made are not looked at.
-        (&*forged, "the token's signature does not belong to its content or its key"),
+        (&*forged, "the token's signature does not match its content or its key"),
     ] {
         let answer = world.send(bearer("/who-am-i", bad)).await;
         let problem = answer.expect_problem_titled(401, "Invalid authentication data");

@@ -9,7 +9,7 @@ use api::{
         hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
         layout::Layout,
         logging::{LogChange, LogLevels},
-        observed::{ObservedCall, ObservedCalls},
+        observed::{ObservedCall, ObservedCalls, WantedEdges},
         policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
         reachability::{MeshReachability, OfProxy},
@@ -26,8 +26,8 @@ use store::registrar::Mode;
 
 mod calls;
 mod identifiers;
+mod kuma_views;
 mod logging;
-mod older;
 pub mod problems;
 mod reachability;
 
@@ -103,7 +103,7 @@ impl Inspect for FakeProxies {
 
     async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError> {
         let resource = Meta::of(&dataplane(&proxy.mesh, &proxy.name));
-        let rules = if &*proxy.name == "ruled" { older::rules() } else { Vec::new() };
+        let rules = if &*proxy.name == "ruled" { kuma_views::rules() } else { Vec::new() };
         Ok(RuleList { http_matches: Vec::new(), resource, rules })
     }
 
@@ -157,17 +157,17 @@ impl Inspect for FakeProxies {
         })
     }
 
-    /// One edge, to the mesh that was asked for.
-    async fn observed(&self, mesh: &str) -> Result<ObservedCalls, InspectError> {
+    /// One edge, to the mesh that was asked for; its count and the total say what else was.
+    async fn observed(&self, mesh: &str, wanted: WantedEdges) -> Result<ObservedCalls, InspectError> {
         let edge = ObservedCall {
             caller: "outside".to_owned(),
             destination: mesh.to_owned(),
             first_seen: "2026-01-02T03:04:05Z".to_owned(),
             last_seen: "2026-01-02T03:04:06Z".to_owned(),
-            count: 3,
-            would_be_trimmed: false,
+            count: u64::try_from(wanted.offset).unwrap(),
+            would_be_trimmed: wanted.would_be_trimmed,
         };
-        Ok(ObservedCalls { edges: vec![edge], ..ObservedCalls::default() })
+        Ok(ObservedCalls { total: wanted.size, edges: vec![edge], ..ObservedCalls::default() })
     }
 
     async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {

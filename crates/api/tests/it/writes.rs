@@ -343,7 +343,7 @@ async fn a_virtual_outbound_as_proposed_is_stored_as_shipped_and_the_author_is_s
     assert_eq!(
         answer["warnings"],
         json!([
-            "selectors[0]: the tags stand beside \"match\" and are read as if they stood under it; write \
+            "selectors[0]: the tags are beside \"match\" and are read as if they were under it; write \
              {\"match\":{\"kuma.io/service\":\"*\",\"version\":\"*\"}}",
             "conf.tags: is read as \"parameters\"; write {\"parameters\":[{\"name\":\"service\",\"tagKey\":\
              \"kuma.io/service\"},{\"name\":\"version\",\"tagKey\":\"version\"}]}",

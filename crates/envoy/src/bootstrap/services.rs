@@ -1,4 +1,4 @@
-//! How Envoy talks to its control plane, and proves who it is.
+//! How Envoy connects to its control plane, and authenticates.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};

@@ -25,7 +25,7 @@ pub(crate) struct Subject<'a> {
 
 /// What a modification changes.
 #[derive(Clone, Copy)]
-pub(super) enum What<'a> {
+pub(super) enum PatchTarget<'a> {
     Cluster(&'a Change<ClusterMatch>),
     Listener(&'a Change<ListenerMatch>),
     NetworkFilter(&'a Change<FilterMatch>),
@@ -40,7 +40,7 @@ type Read = Result<(DynamicMessage, Option<String>), String>;
 pub(super) struct Step<'a> {
     /// Its place among all modifications.
     pub at: usize,
-    pub what: What<'a>,
+    pub what: PatchTarget<'a>,
     value: OnceCell<Option<Read>>,
 }
 
@@ -50,22 +50,22 @@ impl<'a> Step<'a> {
         let Modification { cluster, listener, network_filter, http_filter, virtual_host } = modification;
         let what = cluster
             .as_ref()
-            .map(What::Cluster)
-            .or(listener.as_ref().map(What::Listener))
-            .or(network_filter.as_ref().map(What::NetworkFilter))
-            .or(http_filter.as_ref().map(What::HttpFilter))
-            .or(virtual_host.as_ref().map(What::VirtualHost))?;
+            .map(PatchTarget::Cluster)
+            .or(listener.as_ref().map(PatchTarget::Listener))
+            .or(network_filter.as_ref().map(PatchTarget::NetworkFilter))
+            .or(http_filter.as_ref().map(PatchTarget::HttpFilter))
+            .or(virtual_host.as_ref().map(PatchTarget::VirtualHost))?;
         Some(Step { at, what, value: OnceCell::new() })
     }
 
     /// The field of the modification.
     pub(super) fn field(&self) -> &'static str {
         match self.what {
-            What::Cluster(_) => "cluster",
-            What::Listener(_) => "listener",
-            What::NetworkFilter(_) => "networkFilter",
-            What::HttpFilter(_) => "httpFilter",
-            What::VirtualHost(_) => "virtualHost",
+            PatchTarget::Cluster(_) => "cluster",
+            PatchTarget::Listener(_) => "listener",
+            PatchTarget::NetworkFilter(_) => "networkFilter",
+            PatchTarget::HttpFilter(_) => "httpFilter",
+            PatchTarget::VirtualHost(_) => "virtualHost",
         }
     }
 
@@ -73,14 +73,14 @@ impl<'a> Step<'a> {
     pub(super) fn value(&self) -> Option<&Read> {
         let read = || {
             let (fields, type_name) = match self.what {
-                What::Cluster(change) => (change.fields(), "envoy.config.cluster.v3.Cluster"),
-                What::Listener(change) => (change.fields(), "envoy.config.listener.v3.Listener"),
-                What::NetworkFilter(change) => (change.fields(), "envoy.config.listener.v3.Filter"),
-                What::HttpFilter(change) => (
+                PatchTarget::Cluster(change) => (change.fields(), "envoy.config.cluster.v3.Cluster"),
+                PatchTarget::Listener(change) => (change.fields(), "envoy.config.listener.v3.Listener"),
+                PatchTarget::NetworkFilter(change) => (change.fields(), "envoy.config.listener.v3.Filter"),
+                PatchTarget::HttpFilter(change) => (
                     change.fields(),
                     "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter",
                 ),
-                What::VirtualHost(change) => (change.fields(), "envoy.config.route.v3.VirtualHost"),
+                PatchTarget::VirtualHost(change) => (change.fields(), "envoy.config.route.v3.VirtualHost"),
             };
             Some(fields?.and_then(|fields| match json::read(type_name, &fields.into()) {
                 Err(json::Error::Message { reason, .. }) => Err(reason),
@@ -93,8 +93,8 @@ impl<'a> Step<'a> {
     /// The kind of resources that it adds one of.
     fn adding(&self) -> Option<Type> {
         match self.what {
-            What::Cluster(change) if change.operation == Operation::Add => Some(Type::Cluster),
-            What::Listener(change) if change.operation == Operation::Add => Some(Type::Listener),
+            PatchTarget::Cluster(change) if change.operation == Operation::Add => Some(Type::Cluster),
+            PatchTarget::Listener(change) if change.operation == Operation::Add => Some(Type::Listener),
             _ => None,
         }
     }
@@ -115,24 +115,24 @@ impl<'a> Step<'a> {
         let same = |given: Option<&String>, name: &str| given.is_none_or(|given| same_name(given, name));
         let origin = |given: Option<&String>| given.is_none_or(|given| given == of.origin);
         match (self.what, of.kind) {
-            (What::Cluster(change), Type::Cluster) if change.operation != Operation::Add => {
+            (PatchTarget::Cluster(change), Type::Cluster) if change.operation != Operation::Add => {
                 let Some(given) = &change.match_ else { return true };
                 same(given.name.as_ref(), of.name) && origin(given.origin.as_ref())
             }
-            (What::Listener(change), Type::Listener) if change.operation != Operation::Add => {
+            (PatchTarget::Listener(change), Type::Listener) if change.operation != Operation::Add => {
                 let Some(given) = &change.match_ else { return true };
                 same(given.name.as_ref(), of.name)
                     && origin(given.origin.as_ref())
                     && of.carries(given.tags.iter().flatten())
             }
-            (What::NetworkFilter(change) | What::HttpFilter(change), Type::Listener) => {
+            (PatchTarget::NetworkFilter(change) | PatchTarget::HttpFilter(change), Type::Listener) => {
                 let Some(given) = &change.match_ else { return true };
                 let listener = given.listener_name.as_ref();
                 listener.is_none_or(|given| same_name(given, of.name) || same_passthrough(given, of.name))
                     && origin(given.origin.as_ref())
                     && of.carries(given.listener_tags.iter().flatten())
             }
-            (What::VirtualHost(change), Type::Listener) => {
+            (PatchTarget::VirtualHost(change), Type::Listener) => {
                 change.match_.as_ref().is_none_or(|given| origin(given.origin.as_ref()))
             }
             (_, kind) => self.added().is_some_and(|(added, name)| added == kind && name == of.name),

@@ -33,7 +33,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// `planned` are the names the proxy was told, `all` the full names of its statistics.
+    /// `planned` are the names the proxy was sent, `all` the full names of its statistics.
     pub fn new(planned: impl Iterator<Item = &'a str>, all: impl Iterator<Item = &'a str>) -> Reader<'a> {
         let mut reader = Reader { planned: Names::default(), shown: Default::default() };
         reader.planned.extend(planned);

@@ -58,7 +58,8 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(NAMES.map(str::to_owned)).unwrap();
         params.subject_alt_names.extend(uris.iter().map(|&uri| SanType::URI(uri.try_into().unwrap())));
-        // Where trust domains are told apart, Envoy takes a certificate that does not say it for one of an authority.
+        // Where trust domains are distinguished, Envoy takes a certificate that does not say it for one of
+        // an authority.
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
@@ -191,7 +192,7 @@ fn self_contained(plan: &ProxyPlan, [authority, other]: [&Authority; 2], admin: 
     let target = encoder.lower(plan);
     let names = &plan.security.as_ref().unwrap().secrets;
     let (certificate, key) = authority.sign(&["spiffe://default/web"]);
-    let believed = match names.authorities.as_str() {
+    let trusted = match names.authorities.as_str() {
         "system_trust_bundle" => {
             let domains = [("default", authority), ("td", other)];
             let domains = domains.map(|(domain, authority)| (domain.to_owned(), authority.0.pem()));
@@ -199,7 +200,7 @@ fn self_contained(plan: &ProxyPlan, [authority, other]: [&Authority; 2], admin: 
         }
         name => encoder.authorities(name, &authority.0.pem()),
     };
-    let secrets = [encoder.secret(&names.identity, &certificate, &key), believed];
+    let secrets = [encoder.secret(&names.identity, &certificate, &key), trusted];
     let listeners = target.of(Type::Listener).values().map(|encoded| {
         let mut listener = Listener::decode(&*encoded.body()).unwrap();
         listener.filter_chains.iter_mut().for_each(|chain| {

@@ -272,7 +272,7 @@ fn faults_are_filters_with_the_names_and_shares_of_kuma() {
     let (from, rules) = ("envoy.filters.http.fault", "kri_mfi_default___faults_");
     let filters = http_filters(plain);
     let names: Vec<&str> = filters.iter().map(|(name, _)| name.as_str()).collect();
-    // Clients without a certificate cannot be told apart.
+    // Clients without a certificate cannot be distinguished.
     assert_eq!(names, [from, rules, rules, "envoy.filters.http.router"]);
     check(&filters[1].1, &[("/abort", json!({"httpStatus": 444, "percentage": {"numerator": 12}}))]);
     check(

@@ -130,7 +130,7 @@ const OBJECTS: &[(&str, &str)] = &[
 ];
 
 /// One proxy as its Envoy shows it.
-struct Shown {
+struct EnvoyView {
     listeners: Vec<Value>,
     clusters: Vec<Value>,
     endpoints: Vec<String>,
@@ -141,12 +141,12 @@ struct Shown {
 /// A row of a table: what, and its name in this scheme.
 type Row = (&'static str, String);
 
-impl Shown {
-    fn of(traits: &ProxyTraits, names: ClusterNames) -> Shown {
-        Shown::with("", traits, names)
+impl EnvoyView {
+    fn of(traits: &ProxyTraits, names: ClusterNames) -> EnvoyView {
+        EnvoyView::with("", traits, names)
     }
 
-    fn with(policy: &str, traits: &ProxyTraits, names: ClusterNames) -> Shown {
+    fn with(policy: &str, traits: &ProxyTraits, names: ClusterNames) -> EnvoyView {
         let policies: &[&str] = if policy.is_empty() { &[] } else { &[policy] };
         let folder = tempfile::tempdir().unwrap();
         let traits = &ProxyTraits { work_dir: folder.path().display().to_string(), ..traits.clone() };
@@ -157,17 +157,17 @@ impl Shown {
         let authority = certificate.clone();
         plan.admin.as_mut().unwrap().tls =
             Some(Arc::new(AdminTls { certificate, key, authority: authority.into() }));
-        Shown::by(&Live::start(&plan, names))
+        EnvoyView::by(&Live::start(&plan, names))
     }
 
-    fn by(live: &Live) -> Shown {
+    fn by(live: &Live) -> EnvoyView {
         let dump: Value = serde_json::from_str(&live.get("/config_dump?include_eds")).unwrap();
         let all = |list: &str| -> Vec<Value> {
             let configs = dump["configs"].as_array().unwrap().iter();
             configs.filter_map(|config| config[list].as_array()).flatten().cloned().collect()
         };
         let statistics = live.get("/stats");
-        Shown {
+        EnvoyView {
             listeners: all("static_listeners").into_iter().map(|one| one["listener"].clone()).collect(),
             clusters: all("static_clusters").into_iter().map(|one| one["cluster"].clone()).collect(),
             endpoints: ["static_endpoint_configs", "dynamic_endpoint_configs"]
@@ -251,7 +251,7 @@ impl Shown {
         rows
     }
 
-    /// Where routes lead besides the cluster that takes the rest.
+    /// Where routes lead, except the cluster that takes the rest.
     fn other_clusters(&self, manager: &Value, rest: &str) -> Vec<Row> {
         let all: BTreeSet<String> = routes(manager).map(|route| text(&route["route"]["cluster"])).collect();
         let others = all.into_iter().filter(|name| !name.is_empty() && name != rest);
@@ -430,19 +430,20 @@ fn table(page: &mut String, older: &[Row], unified: &[Row]) {
     page.push_str("| | Older name | Unified name |\n|---|---|---|\n");
     for ((what, older), (_, unified)) in older.iter().zip(unified) {
         let unified = if older == unified { "the same".to_owned() } else { format!("`{unified}`") };
-        writeln!(page, "| {what} | `{older}` | {unified} |").unwrap();
+        let older = if older.is_empty() { "(empty)".to_owned() } else { format!("`{older}`") };
+        writeln!(page, "| {what} | {older} | {unified} |").unwrap();
     }
 }
 
 fn page() -> String {
-    let older = Shown::of(&traits("web"), ClusterNames::LEGACY);
-    let unified = Shown::of(&unified("web"), ClusterNames::UNIFIED);
+    let older = EnvoyView::of(&traits("web"), ClusterNames::LEGACY);
+    let unified = EnvoyView::of(&unified("web"), ClusterNames::UNIFIED);
     let mut page = include_str!("naming_reference.txt").to_owned();
     for (address, title) in OBJECTS {
         write!(page, "\n### {title}\n\n").unwrap();
         table(&mut page, &older.rows(address), &unified.rows(address));
     }
-    let with = |traits: &ProxyTraits, names| Shown::with(LET_OUT, traits, names).let_out();
+    let with = |traits: &ProxyTraits, names| EnvoyView::with(LET_OUT, traits, names).let_out();
     page.push_str(
         "\n### What a MeshPassthrough lets out: TLS and HTTP to `api.example.com`, TCP to `192.0.2.1:5432`\n\n",
     );

@@ -189,7 +189,7 @@ fn matches_that_cannot_be_told_apart_are_told_and_the_first_counts() {
     assert_eq!(
         told,
         [
-            "passthrough-conflict http a.com at port 80 cannot be told from grpc, which is let through there already: it is ignored"
+            "passthrough-conflict http a.com at port 80 matches the same traffic as grpc, which is already allowed there: it is ignored"
         ]
     );
     let target = Encoder::default().lower(&plan);
@@ -266,7 +266,7 @@ impl World {
         World::of(traits, &documents, family, &told, |_| {})
     }
 
-    /// Without matches nothing needs to be told apart, so that no listener filter is there already.
+    /// Without matches nothing needs to be distinguished, so that no listener filter is there already.
     fn without_matches(traits: &ProxyTraits, documents: &[&str]) -> World {
         World::changed(traits, "", documents, |_| {})
     }

@@ -33,7 +33,7 @@ networking:
 ";
 const DATAPLANE: &str = "kri_dp_default_east__web_";
 
-/// What Envoy counts of itself and of nothing it was told.
+/// What Envoy counts of itself and of nothing it was sent.
 const OWN: &[&str] = &[
     "admin",
     "async-client",

@@ -57,11 +57,16 @@ fn tags_that_no_hostname_is_made_of_are_found_and_so_are_too_many_hostnames() {
         MeshFindings::of(Arc::new(mesh)).hostnames().map(|found| line(&found)).collect()
     };
     let [unrendered] = &found(MeshSnapshot::clone(mesh))[..] else { panic!("one finding") };
-    let expect = "hostname-not-made kri_m____default_: VirtualOutbound \"by-port\": no hostname is made for inbounds \
+    let expect = "hostname-not-made kri_m____default_: VirtualOutbound \"by-port\": no hostname is created for inbounds \
                   with the tags kuma.io/service=web: ";
     assert!(unrendered.starts_with(expect), "{unrendered}");
     let mut crowded = MeshSnapshot::clone(mesh);
     crowded.virtual_hosts.left_out = 7;
     let said = found(crowded).pop().unwrap();
-    assert!(said.contains(&format!("more than {LIMIT} hostnames; those behind the first {LIMIT} by name, which are made of 7 sets of tags")), "{said}");
+    assert!(
+        said.contains(&format!(
+            "more than {LIMIT} hostnames; those after the first {LIMIT} by name, from 7 sets of tags"
+        )),
+        "{said}"
+    );
 }

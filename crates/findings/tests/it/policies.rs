@@ -175,7 +175,7 @@ fn a_mode_of_a_mesh_without_effect_is_found_with_its_reason() {
                 about(
                     "unknown-mode",
                     m,
-                    "the label east.reachability.kuma.io/mode has the value \"on\", which is none of off, report, shadow, enforce",
+                    "the label east.reachability.kuma.io/mode has the value \"on\", which is not one of off, report, shadow, enforce",
                 ),
                 about("unknown-mode", m, "the label reachability.kuma.io/mode has the value \"enforced\""),
             ],

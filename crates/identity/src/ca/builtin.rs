@@ -1,4 +1,4 @@
-//! Roots that the control plane makes itself, once per backend.
+//! Roots that the control plane generates, once per backend.
 
 use std::time::Duration;
 
@@ -172,7 +172,7 @@ fn whole(number: f64) -> Option<u64> {
 pub(crate) fn stored(snapshot: &Snapshot, secret: &Key) -> Result<Vec<u8>, String> {
     let found = snapshot.get(secret).and_then(|resource| resource.spec.get::<Secret>());
     let found = found.ok_or_else(|| {
-        format!("there is no {secret}; the control plane makes it when the mesh is stored, or restore it")
+        format!("there is no {secret}; the control plane creates it when the mesh is stored; or restore it")
     })?;
     Ok(found.data.as_bytes().to_vec())
 }

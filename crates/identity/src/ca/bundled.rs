@@ -85,7 +85,7 @@ fn root(key: &[u8], trust_domain: &str, now: Timestamp) -> Result<String, String
     self_signed(name, vec![uri], key, ROOT_LIFETIME, now)
 }
 
-/// What proxies must believe to believe the identity, in PEM.
+/// The certificates that proxies must trust to accept the identity, in PEM.
 pub fn trusted(from: Sources<'_>, identity: &Resource) -> Result<String, String> {
     let (certificate, _) = texts(from, identity)?;
     Ok(pem::encode("CERTIFICATE", &signer::root_of(&certificate)?))
@@ -100,7 +100,8 @@ pub fn same_certificate(a: &str, b: &str) -> bool {
 }
 
 impl Authority {
-    /// Reads the authority of an identity and checks that certificates it signs will be believed. It is called by the
+    /// Reads the authority of an identity and checks that proxies will trust the certificates it signs. It
+    /// is called by the
     /// identity's KRI.
     pub fn of_identity(from: Sources<'_>, identity: &Resource, now: Timestamp) -> Result<Authority, Error> {
         let name = identity.kri("").map(|kri| kri.to_string()).unwrap_or_default();
@@ -163,6 +164,6 @@ fn read(from: Sources<'_>, mesh: &str, source: &SecureDataSource) -> Result<Vec<
         SourceType::InsecureInline => {
             Ok(source.insecure_inline.as_ref().ok_or_else(missing)?.value.clone().into_bytes())
         }
-        SourceType::Other(other) => Err(format!("type {other:?} is none that is known")),
+        SourceType::Other(other) => Err(format!("unknown type {other:?}")),
     }
 }

@@ -316,10 +316,10 @@ fn instant(seconds: i64) -> Result<Timestamp, String> {
     Timestamp::from_second(seconds).map_err(|_| "the certificate's dates are out of range".to_owned())
 }
 
-/// From a moment ago on, for a life time.
+/// From a moment ago on, for a lifetime.
 pub fn validity(now: Timestamp, lifetime: Duration) -> Result<(SystemTime, SystemTime), String> {
     let start = now.checked_sub(CLOCK_SKEW).map_err(|_| "the time is out of range")?;
-    let end = now.checked_add(lifetime).map_err(|_| "the life time ends after the year 9999")?;
+    let end = now.checked_add(lifetime).map_err(|_| "the lifetime ends after the year 9999")?;
     Ok((start.into(), end.into()))
 }
 

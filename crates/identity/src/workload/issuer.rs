@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What a proxy needs a certificate for.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct CertificateRequest<'a> {
     pub proxy: &'a Key,
     /// What the proxy knows the certificate by; it has one under each name.
     pub place: &'a str,
@@ -92,7 +92,7 @@ impl<T: Clone> Issuer<T> {
     /// gives the same answer. `form` says in which form a certificate is kept.
     pub fn certificate_for(
         &self,
-        wanted: Wanted<'_>,
+        wanted: CertificateRequest<'_>,
         authority: impl FnOnce() -> Result<Arc<Authority>, Error>,
         now: Timestamp,
         jitter: f64,
@@ -122,7 +122,7 @@ impl<T: Clone> Issuer<T> {
     /// Whether [`Issuer::certificate_for`] would sign with an RSA key that is to be made first.
     pub fn needs_fresh_key(
         &self,
-        wanted: Wanted<'_>,
+        wanted: CertificateRequest<'_>,
         authority: &Authority,
         now: Timestamp,
         jitter: f64,
@@ -160,7 +160,7 @@ impl<T: Clone> Issuer<T> {
     fn current(
         &self,
         held: &mut Held<T>,
-        wanted: Wanted<'_>,
+        wanted: CertificateRequest<'_>,
         authority: &Authority,
         now: Timestamp,
         jitter: f64,
@@ -188,7 +188,7 @@ impl<T: Clone> Issuer<T> {
     }
 
     /// Remembers a failure. Attempts that were made at the same time count as one.
-    fn record(&self, wanted: Wanted<'_>, error: Error, now: Timestamp, before: Option<u32>) {
+    fn record(&self, wanted: CertificateRequest<'_>, error: Error, now: Timestamp, before: Option<u32>) {
         let mut failures = lock(&self.failures);
         let backend = of(wanted);
         if failures.get(&backend).map(|failure| failure.attempts) != before {
@@ -200,7 +200,12 @@ impl<T: Clone> Issuer<T> {
         failures.insert(backend, Failure { error, attempts, retry_at });
     }
 
-    fn keep(&self, held: &Held<T>, wanted: Wanted<'_>, now: Timestamp) -> Result<Offer<T>, Error> {
+    fn keep(
+        &self,
+        held: &Held<T>,
+        wanted: CertificateRequest<'_>,
+        now: Timestamp,
+    ) -> Result<Offer<T>, Error> {
         let Some(failure) = self.failure(wanted.mesh, wanted.backend) else {
             return Err(Error::Crypto("issuing a certificate"));
         };
@@ -227,7 +232,7 @@ impl<T> Issuer<T> {
     }
 }
 
-fn of(wanted: Wanted<'_>) -> Of {
+fn of(wanted: CertificateRequest<'_>) -> Of {
     (wanted.mesh.into(), wanted.backend.into())
 }
 
@@ -237,7 +242,7 @@ fn at<'a, T>(held: &'a Held<T>, place: &str) -> Option<(&'a Arc<Facts>, &'a T)> 
 
 fn is_current(
     known: &Facts,
-    wanted: Wanted<'_>,
+    wanted: CertificateRequest<'_>,
     authority: &Authority,
     issued_at: Timestamp,
     now: Timestamp,

@@ -8,7 +8,7 @@ use std::{
 
 use identity::{
     Authority, Error,
-    workload::{Certificate, Issuer, Offer, Wanted},
+    workload::{Certificate, CertificateRequest, Issuer, Offer},
 };
 use jiff::{Timestamp, ToSpan};
 use resources::{Key, Kind};
@@ -39,15 +39,21 @@ fn ask(
     now: Timestamp,
 ) -> Offer<Arc<Certificate>> {
     let (proxy, backend) = (web("default"), &**authority.backend());
-    let wanted =
-        Wanted { proxy: &proxy, place: "identity", mesh: "default", backend, names, fresh_key: None };
+    let wanted = CertificateRequest {
+        proxy: &proxy,
+        place: "identity",
+        mesh: "default",
+        backend,
+        names,
+        fresh_key: None,
+    };
     issuer.certificate_for(wanted, || Ok(authority.clone()), now, 0.0, whole).unwrap()
 }
 
 /// Asks an authority that fails, and counts how often it was asked.
 fn ask_broken(issuer: &Whole, asked: &Cell<u32>, now: Timestamp) -> Result<Offer<Arc<Certificate>>, Error> {
     let (proxy, names) = (web("default"), names_of_web("default"));
-    let wanted = Wanted {
+    let wanted = CertificateRequest {
         proxy: &proxy,
         place: "identity",
         mesh: "default",
@@ -175,7 +181,7 @@ fn an_expired_authority_signs_nothing_more_and_says_why() {
         json!([{ "name": "ca-1", "type": "builtin", "conf": { "caCert": { "expiration": "1h" } } }]);
     let authority = load(&snapshot(with_roots(mesh("default", backend))), "ca-1");
     let (proxy, names) = (web("default"), names_of_web("default"));
-    let wanted = Wanted {
+    let wanted = CertificateRequest {
         proxy: &proxy,
         place: "identity",
         mesh: "default",
@@ -207,7 +213,7 @@ fn at_once(proxies: [&str; 2], ready: impl Fn(u32) -> bool + Sync) -> u64 {
     let (coming, inside) = (AtomicU32::new(0), AtomicU32::new(0));
     let ask = &|name: &str| {
         let proxy = Key::new(Kind::Dataplane, "default", name);
-        let wanted = Wanted {
+        let wanted = CertificateRequest {
             proxy: &proxy,
             place: "identity",
             mesh: "default",
@@ -241,7 +247,7 @@ fn proxies_are_served_at_the_same_time_and_one_proxy_gets_one_signature() {
 fn attempts_that_fail_at_the_same_time_count_as_one() {
     let (issuer, asked) = (Whole::default(), Cell::new(0));
     let (proxy, names) = (Key::new(Kind::Dataplane, "default", "api"), names_of_web("default"));
-    let wanted = Wanted {
+    let wanted = CertificateRequest {
         proxy: &proxy,
         place: "identity",
         mesh: "default",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use identity::{
     Authority,
     ca::{FreshKey, Sources, bundled},
-    workload::{self, Certificate, Issuer, Wanted},
+    workload::{self, Certificate, CertificateRequest, Issuer},
 };
 use jiff::{Timestamp, ToSpan};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, KeyUsagePurpose, SignatureAlgorithm};
@@ -108,9 +108,9 @@ fn the_key_of_an_identity_is_of_the_kind_that_its_authority_has() {
 struct Asking(Issuer<Arc<Certificate>>);
 
 impl Asking {
-    fn with<T>(&self, fresh: Option<&FreshKey>, ask: impl FnOnce(Wanted<'_>) -> T) -> T {
+    fn with<T>(&self, fresh: Option<&FreshKey>, ask: impl FnOnce(CertificateRequest<'_>) -> T) -> T {
         let (proxy, names) = (proxy(), names());
-        ask(Wanted {
+        ask(CertificateRequest {
             proxy: &proxy,
             place: "kri",
             mesh: "default",
@@ -126,8 +126,9 @@ impl Asking {
 
     fn sign(&self, authority: &Arc<Authority>, fresh: &FreshKey, now: Timestamp) -> Arc<Certificate> {
         let form = |signed: &Certificate| Arc::new(signed.clone());
-        let ask =
-            |wanted: Wanted<'_>| self.0.certificate_for(wanted, || Ok(authority.clone()), now, 0.0, form);
+        let ask = |wanted: CertificateRequest<'_>| {
+            self.0.certificate_for(wanted, || Ok(authority.clone()), now, 0.0, form)
+        };
         self.with(Some(fresh), ask).unwrap().certificate
     }
 }

@@ -35,7 +35,7 @@ impl TimeProvider for Noon {
     }
 }
 
-/// Checks who signed, as Envoy does in a mesh; who is called is Envoy's business, told by URIs.
+/// Checks who signed, as Envoy does in a mesh; who is called is checked by Envoy, by URIs.
 #[derive(Debug)]
 struct AnyName(RootCertStore, Arc<CryptoProvider>);
 

@@ -1,10 +1,8 @@
 //! The gRPC services of a global control plane, all of them called by zones.
 
-/// Resources in both directions, as delta discovery.
-pub const SYNC: &str = "kuma.mesh.v1alpha1.KDSSyncService";
-/// The zone subscribes: it sends requests and is answered with responses.
+/// Resources from global, as delta discovery: the zone sends requests and is answered with responses.
 pub const GLOBAL_TO_ZONE_SYNC: &str = "/kuma.mesh.v1alpha1.KDSSyncService/GlobalToZoneSync";
-/// Global subscribes: the zone sends responses and is answered with requests.
+/// Resources from the zone, as delta discovery: the zone sends responses and is answered with requests.
 pub const ZONE_TO_GLOBAL_SYNC: &str = "/kuma.mesh.v1alpha1.KDSSyncService/ZoneToGlobalSync";
 
 /// Everything else: questions of global about proxies of the zone, and the sign of life of the zone.

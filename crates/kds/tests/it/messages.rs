@@ -119,7 +119,10 @@ fn a_sign_of_life_is_answered_with_the_time_until_the_next() {
 #[test]
 fn paths_begin_with_their_service() {
     for (service, paths) in [
-        (service::SYNC, &[service::GLOBAL_TO_ZONE_SYNC, service::ZONE_TO_GLOBAL_SYNC][..]),
+        (
+            "kuma.mesh.v1alpha1.KDSSyncService",
+            &[service::GLOBAL_TO_ZONE_SYNC, service::ZONE_TO_GLOBAL_SYNC][..],
+        ),
         (
             service::GLOBAL,
             &[

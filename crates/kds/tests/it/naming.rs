@@ -2,7 +2,7 @@
 
 use kds::{
     Synced, mapping,
-    select::{Direction, Off},
+    select::{Direction, WithdrawnZones},
 };
 use resources::{
     Key, Kind, Resource, Status,
@@ -17,11 +17,11 @@ use crate::{
 };
 
 fn to_zone(resource: &Resource) -> Option<Synced> {
-    selection(Direction::ToZone("west".into())).outgoing(resource, &Off::default())
+    selection(Direction::ToZone("west".into())).outgoing(resource, &WithdrawnZones::default())
 }
 
 fn to_global(resource: &Resource) -> Option<Synced> {
-    selection(Direction::ToGlobal("zone-1".into())).outgoing(resource, &Off::default())
+    selection(Direction::ToGlobal("zone-1".into())).outgoing(resource, &WithdrawnZones::default())
 }
 
 fn timeout(name: &str, labels: &[(&str, &str)]) -> Resource {
@@ -131,12 +131,12 @@ fn resources_of_zones_go_to_other_zones_but_not_home_and_not_from_zones_that_are
     let backend = service("backend", &FROM_EAST);
     assert!(to_zone(&backend).is_some());
     let home = selection(Direction::ToZone("east".into()));
-    assert_eq!(home.outgoing(&backend, &Off::default()), None);
+    assert_eq!(home.outgoing(&backend, &WithdrawnZones::default()), None);
 
     let global = Plane::new();
     global.put(resource(Kind::Zone, "", "east", &[], json!({ "enabled": false })));
     global.put(resource(Kind::Zone, "", "north", &[], json!({})));
-    let off = Off::of(&global.snapshot());
+    let off = WithdrawnZones::of(&global.snapshot());
     let west = selection(Direction::ToZone("west".into()));
     assert_eq!(west.outgoing(&backend, &off), None);
     let north = service("backend", &[(labels::ORIGIN, "zone"), (labels::ZONE, "north")]);
@@ -151,7 +151,7 @@ fn the_ingresses_of_a_zone_that_stays_away_are_withdrawn_and_its_services_are_no
     let west = selection(Direction::ToZone("west".into()));
     for (absence, sent) in [(json!({ "withdrawn": true }), false), (json!({}), true)] {
         global.put(resource(Kind::ZoneInsight, "", "east", &[], json!({ "absence": absence })));
-        let off = Off::of(&global.snapshot());
+        let off = WithdrawnZones::of(&global.snapshot());
         assert_eq!(west.outgoing(&ingress, &off).is_some(), sent);
         assert!(west.outgoing(&service("backend", &FROM_EAST), &off).is_some());
     }
@@ -166,7 +166,7 @@ fn of_the_policies_of_a_zone_others_get_those_of_producers() {
     assert!(to_zone(&producer).is_some());
     let mut old = selection(Direction::ToZone("west".into()));
     old.producer_policies = false;
-    assert_eq!(old.outgoing(&producer, &Off::default()), None);
+    assert_eq!(old.outgoing(&producer, &WithdrawnZones::default()), None);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn labels_with_a_skipped_prefix_stay_behind() {
     let mut selection = selection(Direction::ToZone("west".into()));
     selection.skipped_labels = vec!["argocd.".to_owned()];
     let policy = timeout("t", &[("argocd.argoproj.io/instance", "x"), ("team", "a")]);
-    let synced = selection.outgoing(&policy, &Off::default()).unwrap();
+    let synced = selection.outgoing(&policy, &WithdrawnZones::default()).unwrap();
     assert_eq!(synced.labels.get("argocd.argoproj.io/instance"), None);
     assert!(synced.labels.contains_key("team"));
 }

@@ -7,7 +7,7 @@ use kds::{
     guard::{Guard, Threshold},
     provider::{Provider, Response},
     receiver::{Receiver, Refused, Role},
-    select::{Direction, Off, Selection},
+    select::{Direction, Selection, WithdrawnZones},
 };
 use resources::{Key, Kind, Resource};
 use store::{Changes, Committed, Memory, Snapshot, Store, Write};
@@ -248,7 +248,7 @@ impl World {
         let snapshot = self.global.snapshot();
         let direction = Direction::ToZone(self.zones[zone].name.clone());
         let wanted: Vec<Kind> = direction.wanted().collect();
-        let (selection, off) = (selection(direction), Off::of(&snapshot));
+        let (selection, off) = (selection(direction), WithdrawnZones::of(&snapshot));
         let all = wanted.iter().flat_map(|kind| snapshot.of_kind(*kind));
         all.filter_map(|resource| selection.outgoing(resource, &off)).collect()
     }
@@ -258,7 +258,7 @@ impl World {
         let snapshot = self.zones[zone].plane.snapshot();
         let direction = Direction::ToGlobal(self.zones[zone].name.clone());
         let wanted: Vec<Kind> = direction.wanted().collect();
-        let (selection, off) = (selection(direction), Off::of(&snapshot));
+        let (selection, off) = (selection(direction), WithdrawnZones::of(&snapshot));
         let all = wanted.iter().flat_map(|kind| snapshot.of_kind(*kind));
         all.filter_map(|resource| selection.outgoing(resource, &off)).collect()
     }

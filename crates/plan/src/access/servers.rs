@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use policy::{Permissions, PolicySelector};
+use policy::Permissions;
 use resources::{
     Kind, Resource,
     kinds::{
@@ -17,7 +17,7 @@ use resources::{
 use topology::{
     ClientTls, Destination, DestinationId, MeshSnapshot,
     matching::{self, MemberSelector},
-    reachability::explain::{Place, Requirement, Server},
+    reachability::explain::{Place, Requirement, Server, Serving},
 };
 
 use super::{ClientConnection, InboundRequirement, Lookup, MAX_SERVERS};
@@ -27,39 +27,43 @@ const KINDS: [Kind; 3] = [Kind::MeshService, Kind::MeshMultiZoneService, Kind::M
 
 /// The destinations that are meant: by identifier, with a port or with all of them, or by name.
 pub fn destinations<'a>(mesh: &'a MeshSnapshot, to: &str) -> Result<Vec<&'a Arc<Destination>>, String> {
-    let by_id = |id: &DestinationId| mesh.destinations.get(id);
-    if let Ok(kri) = to.parse::<Kri>() {
-        if let Some(destination) = by_id(&DestinationId::Port(kri.clone())) {
-            return Ok(vec![destination]);
-        }
-        let of_service = |id: &DestinationId| match id {
-            DestinationId::Port(port) => kri.section.is_empty() && port.without_section() == kri,
-            DestinationId::Tags(_) => false,
-        };
-        let ports: Vec<_> = mesh.destinations.values().filter(|it| of_service(&it.id)).collect();
-        if !ports.is_empty() {
-            return Ok(ports);
-        }
-    }
-    let named = KINDS.into_iter().find_map(|kind| mesh.named(kind, to, to));
-    let ports: Vec<_> = named.into_iter().flatten().filter_map(by_id).collect();
-    if !ports.is_empty() {
-        return Ok(ports);
-    }
-    let service = |destination: &&Arc<Destination>| match &destination.id {
-        DestinationId::Tags(tags) => tags.get(labels::SERVICE).is_some_and(|it| it == to),
-        DestinationId::Port(_) => false,
-    };
-    let tagged: Vec<_> = mesh.destinations.values().filter(service).collect();
-    match tagged.is_empty() {
+    let named = named(mesh, to);
+    let found = if named.is_empty() { tagged(mesh, to) } else { named };
+    match found.is_empty() {
         true => Err(format!(
             "mesh {:?} has no destination {to:?}: it is the identifier or the name of a MeshService, a \
              MeshMultiZoneService or a MeshExternalService, or a {} that a proxy calls",
             mesh.name,
             labels::SERVICE
         )),
-        false => Ok(tagged),
+        false => Ok(found),
     }
+}
+
+/// The ports of a service, by its identifier or its name.
+pub(super) fn named<'a>(mesh: &'a MeshSnapshot, to: &str) -> Vec<&'a Arc<Destination>> {
+    if let Ok(kri) = to.parse::<Kri>() {
+        let first = DestinationId::Port(kri.clone());
+        let is_meant = |id: &DestinationId| match id {
+            DestinationId::Port(port) if kri.section.is_empty() => port.without_section() == kri,
+            DestinationId::Port(port) => *port == kri,
+            DestinationId::Tags(_) => false,
+        };
+        let ports = mesh.destinations.range(first..).take_while(|(id, _)| is_meant(id));
+        return ports.map(|(_, destination)| destination).collect();
+    }
+    let named = KINDS.into_iter().find_map(|kind| mesh.named(kind, to, to));
+    named.into_iter().flatten().filter_map(|id| mesh.destinations.get(id)).collect()
+}
+
+/// The destinations by tags of a service.
+pub(super) fn tagged<'a>(mesh: &'a MeshSnapshot, service: &str) -> Vec<&'a Arc<Destination>> {
+    let by_tags = mesh.destinations.range(DestinationId::Tags(Arc::default())..);
+    let is_meant = |id: &DestinationId| match id {
+        DestinationId::Tags(tags) => tags.get(labels::SERVICE).is_some_and(|it| it == service),
+        DestinationId::Port(_) => false,
+    };
+    by_tags.filter(|(id, _)| is_meant(id)).map(|(_, destination)| destination).collect()
 }
 
 /// The servers of these destinations and what they require, and whether there are more than that.
@@ -68,41 +72,143 @@ pub fn servers<'a>(
     mesh: &'a MeshSnapshot,
     destinations: &[&'a Arc<Destination>],
 ) -> (Vec<Server<'a>>, bool) {
-    let routes: Vec<Arc<Resource>> = mesh.routes().cloned().collect();
-    let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
-    let (mut servers, mut truncated) = (Vec::new(), false);
+    let mut found = Servers { lookup, mesh, servers: Vec::new(), truncated: false };
     for destination in destinations {
-        let server_names = server_names(mesh, destination);
-        let mut inbounds = inbounds(lookup, mesh, destination);
-        truncated |= servers.len() + inbounds.len() > MAX_SERVERS;
-        inbounds.truncate(MAX_SERVERS.saturating_sub(servers.len()));
+        let before = found.servers.len();
+        let asked = Asked {
+            server_names: server_names(mesh, destination),
+            connection: ClientConnection::to(mesh, &destination.id),
+        };
+        found.add(destination, &asked);
+        // Nothing stands between a client and what is outside of the mesh, or called without TLS.
+        let open = mesh.reachability.row(&destination.id).is_none();
+        let place = match &destination.external {
+            Some(_) if open => Some(Place::Egress),
+            None if destination.tls == ClientTls::Off => Some(Place::Unseen),
+            Some(_) | None => None,
+        };
+        if let Some(place) = place.filter(|_| found.servers.len() == before) {
+            found.push(place, Requirement::Nothing, &asked);
+        }
+    }
+    (found.servers, found.truncated)
+}
+
+/// How clients call a destination, whatever it consists of.
+struct Asked {
+    server_names: Arc<[String]>,
+    connection: ClientConnection,
+}
+
+struct Servers<'a, 's, 'l> {
+    lookup: Lookup<'s, 'l>,
+    mesh: &'a MeshSnapshot,
+    servers: Vec<Server<'a>>,
+    truncated: bool,
+}
+
+impl<'a> Servers<'a, '_, '_> {
+    fn push(&mut self, place: Place<'a>, requires: Requirement, asked: &Asked) {
+        let server_names = asked.server_names.clone();
+        self.servers.push(Server { place, requires, permissive: false, server_names });
+    }
+
+    fn add(&mut self, destination: &'a Arc<Destination>, asked: &Asked) {
+        if let Some(members) = members(self.lookup, self.mesh, destination) {
+            members.into_iter().for_each(|member| self.add(member, asked));
+            return;
+        }
+        let mesh = self.mesh;
+        let mut inbounds = inbounds(self.lookup, mesh, destination);
+        self.truncated |= self.servers.len() + inbounds.len() > MAX_SERVERS;
+        inbounds.truncate(MAX_SERVERS.saturating_sub(self.servers.len()));
         let mut known: BTreeSet<Permissions> = BTreeSet::new();
         for (dataplane, inbound) in inbounds {
-            let connection = ClientConnection::to(mesh, &destination.id);
-            let server = super::Server { dataplane, inbound, connection };
-            let requires = Requirement::from(&InboundRequirement::of(mesh, &selector, &server));
+            let server = super::Server { dataplane, inbound, connection: asked.connection.clone() };
+            let requires = InboundRequirement::of(mesh, &server);
+            let (permissive, requires) = (requires.is_permissive(), Requirement::from(&requires));
             if let Requirement::Permission(permissions) = &requires {
                 known.insert(permissions.clone());
             }
-            let server_names = server_names.clone();
-            servers.push(Server { place: Place::Inbound(dataplane, inbound), requires, server_names });
+            let (place, server_names) = (Place::Inbound(dataplane, inbound), asked.server_names.clone());
+            self.servers.push(Server { place, requires, permissive, server_names });
         }
         // What the mesh knows of other servers than those.
         let place = if destination.external.is_some() { Place::Egress } else { Place::Unseen };
-        let row = mesh.reachability.row(&destination.id).filter(|_| !truncated);
-        let rulesets =
-            row.into_iter().flat_map(|row| &row.rulesets).filter(|rules| !known.contains(&***rules));
-        servers.extend(rulesets.map(|rules| Server {
-            place,
-            requires: Requirement::Permission(Permissions::clone(rules)),
-            server_names: server_names.clone(),
-        }));
-        // Nothing stands between a client and what is outside of the mesh.
-        if destination.external.is_some() && mesh.reachability.row(&destination.id).is_none() {
-            servers.push(Server { place: Place::Egress, requires: Requirement::Nothing, server_names });
+        match mesh.reachability.row(&destination.id) {
+            Some(_) if self.truncated => {}
+            Some(row) => {
+                for rules in row.rulesets.iter().filter(|rules| !known.contains(&***rules)) {
+                    self.push(place, Requirement::Permission(Permissions::clone(rules)), asked);
+                }
+            }
+            // Another zone has permissions that are not known here.
+            None => {
+                let guarded = |zone: &Arc<str>| mesh.zones.has_own_permissions(zone);
+                if destination.tls != ClientTls::Off && other_zones(mesh, destination).iter().any(guarded) {
+                    self.push(Place::Unseen, Requirement::Unknown, asked);
+                }
+            }
         }
     }
-    (servers, truncated)
+}
+
+/// The other zones that serve a destination.
+fn other_zones(mesh: &MeshSnapshot, destination: &Destination) -> BTreeSet<Arc<str>> {
+    match &destination.id {
+        DestinationId::Port(_) => destination.remote.iter().cloned().collect(),
+        DestinationId::Tags(wanted) => {
+            let found =
+                [false, true].map(|through_egress| mesh.zones.tagged(&mesh.name, wanted, through_egress));
+            let zones = found.iter().flatten().filter_map(|(endpoint, _)| endpoint.zone());
+            zones.map(Arc::from).collect()
+        }
+    }
+}
+
+/// How these destinations choose the proxies that serve them, each way once.
+pub fn serving(
+    lookup: Lookup<'_, '_>,
+    mesh: &MeshSnapshot,
+    destinations: &[&Arc<Destination>],
+) -> Vec<Serving> {
+    let mut found: Vec<Serving> = Vec::new();
+    for destination in destinations {
+        let members = members(lookup, mesh, destination);
+        let parts = members.unwrap_or_else(|| vec![destination]);
+        for part in parts {
+            let new = choosing(lookup, mesh, part).into_iter().filter(|it| !found.contains(it));
+            let new: Vec<Serving> = new.collect();
+            found.extend(new);
+        }
+    }
+    found
+}
+
+fn choosing(lookup: Lookup<'_, '_>, mesh: &MeshSnapshot, destination: &Destination) -> Vec<Serving> {
+    if let DestinationId::Tags(tags) = &destination.id {
+        let of_this_mesh = !tags.contains_key(labels::MESH);
+        let selector = || MemberSelector::Tags(tags.clone());
+        let zones = other_zones(mesh, destination).into_iter().map(Some).chain([None]);
+        return zones.filter(|_| of_this_mesh).map(|zone| Serving { selector: selector(), zone }).collect();
+    }
+    let stored = destination.service.as_ref().and_then(lookup);
+    let selector = stored.and_then(|it| Some(MemberSelector::of(&it.spec.get::<MeshService>()?.selector)));
+    selector.map(|selector| Serving { selector, zone: destination.remote.clone() }).into_iter().collect()
+}
+
+/// The ports of MeshServices that a port of a MeshMultiZoneService consists of; `None` for what is none.
+fn members<'a>(
+    lookup: Lookup<'_, '_>,
+    mesh: &'a MeshSnapshot,
+    destination: &Destination,
+) -> Option<Vec<&'a Arc<Destination>>> {
+    let service = destination.service.as_ref().filter(|key| key.kind == Kind::MeshMultiZoneService)?;
+    let spec = lookup(service)?.spec.get::<MeshMultiZoneService>()?;
+    let MemberSelector::Labels(labels) = MemberSelector::of_multi_zone(spec) else { return Some(Vec::new()) };
+    let members = mesh.labelled(Kind::MeshService, &labels).flatten();
+    let members = members.filter_map(|id| mesh.destinations.get(id));
+    Some(members.filter(|member| member.port == destination.port).collect())
 }
 
 /// The server names that clients may ask for; none where no rule asks for one.
@@ -123,28 +229,22 @@ pub fn inbounds<'a>(
     destination: &Destination,
 ) -> Vec<(&'a Arc<Resource>, &'a Inbound)> {
     if let DestinationId::Tags(wanted) = &destination.id {
-        let all = mesh.dataplanes.values();
+        let all = mesh.chosen_by(&MemberSelector::Tags(wanted.clone())).into_iter();
         let all = all.flat_map(|it| matching::inbounds(it).iter().map(move |inbound| (it, inbound)));
         let serves = |inbound: &Inbound| {
             inbound.state != InboundState::Ignored && tags::matches(wanted, &inbound.tags)
         };
         return all.filter(|(_, inbound)| serves(inbound)).collect();
     }
-    let Some(service) = destination.service.as_ref().and_then(lookup) else {
-        return Vec::new();
-    };
-    if let Some(spec) = service.spec.get::<MeshMultiZoneService>() {
-        let MemberSelector::Labels(labels) = MemberSelector::of_multi_zone(spec) else { return Vec::new() };
-        let members = mesh.labelled(Kind::MeshService, &labels).flatten();
-        let members = members.filter_map(|id| mesh.destinations.get(id));
-        let ports = members.filter(|member| member.port == destination.port);
-        return ports.flat_map(|member| inbounds(lookup, mesh, member)).collect();
+    if let Some(members) = members(lookup, mesh, destination) {
+        return members.into_iter().flat_map(|member| inbounds(lookup, mesh, member)).collect();
     }
+    let Some(service) = destination.service.as_ref().and_then(lookup) else { return Vec::new() };
     let Some(spec) = service.spec.get::<MeshService>() else { return Vec::new() };
     let selector = MemberSelector::of_service(service, spec);
     let port = spec.ports.iter().find(|port| port.port == destination.port);
     let Some(target) = port.and_then(|port| port.target_port.as_ref()) else { return Vec::new() };
-    let behind = mesh.dataplanes.values().flat_map(|dataplane| {
+    let behind = mesh.chosen_by(&selector).into_iter().flat_map(|dataplane| {
         selector.behind(dataplane, target).into_iter().map(move |inbound| (dataplane, inbound))
     });
     behind.collect()

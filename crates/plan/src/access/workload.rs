@@ -36,25 +36,17 @@ pub struct Workload<'a> {
 impl<'a> Workload<'a> {
     /// The error says what the mesh does not have.
     pub fn find(lookup: Lookup<'a, '_>, mesh: &'a MeshSnapshot, name: &str) -> Result<Workload<'a>, String> {
-        let workload = |kind, dataplanes| Workload { kind, name: name.to_owned(), dataplanes, service: None };
-        if let Some(dataplane) = mesh.dataplanes.get(name) {
-            return Ok(workload(Kind::Dataplane.name(), vec![dataplane]));
+        if let Some(named) = Workload::named(lookup, mesh, name) {
+            return Ok(named);
         }
-        let stored = lookup(&Key::new(Kind::MeshService, &mesh.name, name));
-        if let Some((resource, spec)) = stored.and_then(|r| Some((r, r.spec.get::<MeshService>()?))) {
-            let selector = MemberSelector::of_service(resource, spec);
-            let members: Vec<_> = mesh.dataplanes.values().filter(|d| selector.selects(d)).collect();
-            if members.is_empty() {
-                return Err(format!("MeshService {name:?} of mesh {:?} has no Dataplane here", mesh.name));
-            }
-            let service = Some((&resource.key, spec, selector));
-            return Ok(Workload { service, ..workload(Kind::MeshService.name(), members) });
+        if lookup(&Key::new(Kind::MeshService, &mesh.name, name)).is_some() {
+            return Err(format!("MeshService {name:?} of mesh {:?} has no Dataplane here", mesh.name));
         }
         let has_tag = |dataplane: &&Arc<Resource>| {
             let services = Client::of_dataplane(dataplane).tags.remove(labels::SERVICE);
             services.is_some_and(|services| services.contains(name))
         };
-        let members: Vec<_> = mesh.dataplanes.values().filter(has_tag).collect();
+        let members: Vec<_> = mesh.of_service(name).into_iter().filter(has_tag).collect();
         if members.is_empty() {
             return Err(format!(
                 "mesh {:?} has no Dataplane and no MeshService of the name {name:?}, and no Dataplane with \
@@ -63,7 +55,22 @@ impl<'a> Workload<'a> {
                 labels::SERVICE
             ));
         }
-        Ok(workload(labels::SERVICE, members))
+        Ok(Workload { kind: labels::SERVICE, name: name.to_owned(), dataplanes: members, service: None })
+    }
+
+    /// A Dataplane of this name, or a MeshService with Dataplanes here.
+    pub(super) fn named(lookup: Lookup<'a, '_>, mesh: &'a MeshSnapshot, name: &str) -> Option<Workload<'a>> {
+        let workload = |kind, dataplanes| Workload { kind, name: name.to_owned(), dataplanes, service: None };
+        if let Some(dataplane) = mesh.dataplanes.get(name) {
+            return Some(workload(Kind::Dataplane.name(), vec![dataplane]));
+        }
+        let resource = lookup(&Key::new(Kind::MeshService, &mesh.name, name))?;
+        let spec = resource.spec.get::<MeshService>()?;
+        let selector = MemberSelector::of_service(resource, spec);
+        let members = mesh.chosen_by(&selector);
+        let service = Some((&resource.key, spec, selector));
+        let found = Workload { service, ..workload(Kind::MeshService.name(), members) };
+        (!found.dataplanes.is_empty()).then_some(found)
     }
 
     /// The destinations that it is called as.

@@ -12,7 +12,7 @@ use resources::{
     labels, policy as row,
 };
 
-use super::{Effective, Found, Known, merge_of, read};
+use super::{Effective, Found, MeshReferences, merge_of, read};
 
 /// The service that tags name.
 pub(super) fn service(tags: &BTreeMap<String, String>) -> &str {
@@ -73,7 +73,7 @@ impl Effective<'_> {
     /// Whether the route at the top of a policy has the rule for the service. Rules of several routes with the same
     /// matches are one, so that matches tell.
     fn is_of_route(&self, policy: &PolicyView, service: &str, rule: &Rule) -> bool {
-        let known = Known { snapshot: self.snapshot, routes: self.routes() };
+        let known = MeshReferences { snapshot: self.snapshot, routes: self.routes() };
         let routes = outbound::named(&known, &policy.kri, &policy.top).into_iter();
         let specs = routes.filter_map(|kri| self.route(&kri)?.spec.get::<MeshHTTPRoute>());
         let mut entries = specs.flat_map(|route| &route.to);

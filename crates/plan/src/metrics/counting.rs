@@ -1,7 +1,7 @@
 //! Which of its statistics a proxy keeps at all.
 //!
 //! A proxy cannot change that while it runs: it is decided when the proxy starts, from the MeshMetric that
-//! selects it then. What the proxy was started with, it tells as a text when it connects; the text is
+//! selects it then. The proxy sends what it was started with as a text when it connects; the text is
 //! `All`, `Basic` or `None`, then `used` if what has had no traffic is not counted, then `-` and `+` with parts
 //! of names that are less or more.
 
@@ -46,7 +46,7 @@ impl Base {
 
 impl Counting {
     /// `None` where everything may be wanted: without a backend nothing is decided, and what an expression
-    /// matches cannot be told from names of statistics.
+    /// matches cannot be derived from names of statistics.
     pub fn of(conf: &Conf) -> Option<Counting> {
         if conf.backends().is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! What certain clients get: rules that tell clients apart by identity or by the server name they ask for.
+//! Timeouts of certain clients: rules by identity or by the server name they ask for.
 
 use policy::{ClientMatch, InboundRule};
 use resources::{duration::GoDuration, kinds::mesh_timeout::Conf};

@@ -210,7 +210,7 @@ impl ZoneClass {
         }
         let names = Names::chosen(self.unified_naming);
         let Some(mut security) = Security::of(mesh, names, None, || None) else { return };
-        // It acts in several meshes, and what these believe is not the same.
+        // It acts in several meshes, which do not trust the same authorities.
         if system::is_trust_bundle(&security.secrets.authorities) {
             security.secrets.authorities = system::trust_bundle(&mesh.name);
         }

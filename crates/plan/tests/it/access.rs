@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use plan::access::{Access, Check, Verdict, Workload, between, destinations, inbounds, servers};
+use plan::access::{Access, Called, Check, Verdict, Workload, between, destinations, inbounds, servers};
 use resources::{Key, Resource};
 use topology::{Change, MeshSnapshot, State};
 
@@ -43,7 +43,9 @@ impl World {
     }
 
     fn between(&self, from: &str, to: &str, port: Option<&str>) -> Result<Access, String> {
-        between(&self.mesh, (&self.find(from)?, &self.find(to)?), port, |_, _| false)
+        let lookup = |key: &Key| self.stored.get(key);
+        let called = Called::find(&lookup, &self.mesh, to)?;
+        between(&lookup, &self.mesh, (&self.find(from)?, &called), port, |_, _| false)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is planned for certain clients, and what is said where clients cannot be told apart.
+//! What is planned for certain clients, and what is reported where clients cannot be distinguished.
 
 use plan::{Code, ProxyPlan};
 
@@ -41,8 +41,8 @@ fn a_policy_that_tells_clients_apart_needs_mtls() {
     assert!(problems.iter().all(|problem| problem.code == Code::NeedsMtls), "{problems:?}");
     let text = |policy: &str| {
         format!(
-            "inbound 80: {policy} tells clients apart, which a mesh without mTLS cannot do; only what it says \
-             about all clients holds"
+            "inbound 80: {policy} distinguishes clients, which a mesh without mTLS cannot do; only its \
+            entries for all clients apply"
         )
     };
     let policies = ["kri_mfi_default___f_", "kri_mrl_default___l_", "kri_mt_default___t_"];
@@ -80,7 +80,7 @@ spec: { targetRef: { kind: Dataplane }, from: [{ targetRef: { kind: MeshService,
     assert_eq!(
         texts(&plan.problems),
         [
-            "inbound 80: clients cannot be told apart by the labels in 'from' of kri_mfi_default___f_",
+            "inbound 80: clients cannot be identified by the labels in 'from' of kri_mfi_default___f_",
             "inbound 80: http.maxStreamDuration in a rule for certain clients of kri_mt_default___t_ has no effect",
             "inbound 80: local.tcp in a rule for certain clients of kri_mrl_default___l_ has no effect",
         ]

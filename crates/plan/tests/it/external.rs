@@ -82,7 +82,7 @@ fn what_cannot_be_verified_is_not_offered() {
         ),
         (
             "tls: { enabled: true, verification: { caCert: { secret: ca } } }",
-            "tls.verification.caCert refers to secret \"ca\", which the mesh does not have, or signs with; create one",
+            "tls.verification.caCert refers to secret \"ca\", which does not exist in the mesh or is one of its signing keys; create another secret",
         ),
         (
             "tls: { enabled: true, verification: { caCert: { inlineString: nothing } } }",

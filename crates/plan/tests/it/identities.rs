@@ -70,7 +70,7 @@ fn an_identity_that_cannot_be_given_leaves_the_proxy_as_it_is_and_says_why() {
         ),
         (
             vec![identity(BUNDLED, "True")],
-            "MeshIdentity \"all\": there is no MeshTrust, so no proxy would believe it",
+            "MeshIdentity \"all\": there is no MeshTrust, so no proxy would trust it",
         ),
     ] {
         let documents: Vec<&str> = documents.iter().map(String::as_str).collect();

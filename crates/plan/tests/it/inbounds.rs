@@ -52,7 +52,7 @@ fn the_protocol_is_the_field_then_the_tag_then_tcp() {
     check_protocol(
         &format!("{{ port: 80, {} }}", tag("smtp")),
         Protocol::Tcp,
-        &[r#"inbound 80: protocol "smtp" is none of grpc, http, http2, kafka, tcp; it is proxied as tcp"#],
+        &[r#"inbound 80: protocol "smtp" is not one of grpc, http, http2, kafka, tcp; it is proxied as tcp"#],
     );
 }
 

@@ -19,6 +19,7 @@ mod oracle;
 mod outbounds;
 mod patches;
 mod permitted;
+mod plain_clients;
 mod policies;
 mod problems;
 mod random_inbounds;

@@ -13,15 +13,16 @@ mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plan::access;
 use policy::Client;
 use rand::seq::IndexedRandom;
 use resources::{
-    Kind,
+    Key, Kind,
     kinds::{mesh_http_route::MeshHTTPRoute, target_ref::TargetRefKind},
 };
 use topology::{
     ClientClass, DestinationId, MeshSnapshot, Mode, Row,
-    reachability::explain::{Call, Place, Requirement, Server, Verdict, explain},
+    reachability::explain::{Call, Verdict, explain},
 };
 
 use crate::support::traits;
@@ -34,7 +35,10 @@ struct Seen {
     pairs: usize,
     trimmed: usize,
     kept: usize,
+    /// Calls without TLS to servers that ask others for a certificate.
+    plain: usize,
     planned: usize,
+    explained: usize,
 }
 
 /// What a class of clients may do with one destination.
@@ -52,9 +56,10 @@ fn times() -> u64 {
     std::env::var("ORACLE_MESHES").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }
 
-/// What the servers of a destination do with one client.
-fn truth(servers: &Servers<'_>, known: &Known, client: &Client) -> Truth {
-    let Known::Asked { names, permissions, all } = known else { return Truth::Allowed };
+/// What the servers of a destination do with one client; `None` is one without a certificate.
+fn truth(servers: &Servers<'_>, known: &Known, client: Option<&Client>) -> Truth {
+    let Known::Asked { names, permissions, all, plain } = known else { return Truth::Allowed };
+    let Some(client) = client else { return if *plain { Truth::Allowed } else { Truth::Refused } };
     let allows = |name: &String| permissions.iter().any(|of| servers.allow(*of, client, name));
     match names.split_first() {
         Some((dialled, _)) if allows(dialled) => Truth::Allowed,
@@ -63,13 +68,16 @@ fn truth(servers: &Servers<'_>, known: &Known, client: &Client) -> Truth {
     }
 }
 
-/// The classes of a mesh with what their certificates say; of each the first proxy.
-fn classes(mesh: &MeshSnapshot) -> BTreeMap<ClientClass, (String, Client)> {
+/// The classes of a mesh: of each the first proxy, and what its certificate says.
+type Classes = BTreeMap<ClientClass, (String, Option<Client>)>;
+
+fn classes(mesh: &MeshSnapshot) -> Classes {
     let mut classes = BTreeMap::new();
     for dataplane in mesh.dataplanes.values() {
         let client = certificate(mesh, dataplane);
         let class = ClientClass::of(mesh, dataplane);
-        assert_eq!(*class.client(), client, "{}", dataplane.key);
+        let known = Some(class.client()).filter(|_| !class.is_plain());
+        assert_eq!(known, client.as_ref(), "{}", dataplane.key);
         classes.entry(class).or_insert_with(|| (dataplane.name().to_owned(), client));
     }
     classes
@@ -82,22 +90,22 @@ type Truths = BTreeMap<DestinationId, Vec<Truth>>;
 fn truths(
     world: &World,
     servers: &mut Servers<'_>,
-    clients: &[&Client],
+    clients: &[Option<&Client>],
 ) -> (Truths, Vec<(DestinationId, Known)>) {
     let (mut truths, mut all_known) = (Truths::new(), Vec::new());
-    let mut rows: BTreeMap<Vec<usize>, Vec<Truth>> = BTreeMap::new();
+    let mut rows: BTreeMap<(Vec<usize>, bool), Vec<Truth>> = BTreeMap::new();
     for (id, destination) in &world.snapshot.destinations {
         let known = servers.behind(destination);
         let row =
-            |servers: &Servers<'_>| clients.iter().map(|client| truth(servers, &known, client)).collect();
+            |servers: &Servers<'_>| clients.iter().map(|client| truth(servers, &known, *client)).collect();
         let of = match &known {
-            Known::Asked { permissions, all: true, .. }
+            Known::Asked { permissions, all: true, plain, .. }
                 if !permissions.iter().any(|of| servers.by_name(*of)) =>
             {
                 // Destinations that ask for the same, whatever their names, are the same to clients.
                 let distinct: BTreeSet<usize> = permissions.iter().copied().collect();
                 let distinct: Vec<usize> = distinct.into_iter().collect();
-                rows.entry(distinct).or_insert_with(|| row(&*servers)).clone()
+                rows.entry((distinct, *plain)).or_insert_with(|| row(&*servers)).clone()
             }
             _ => row(&*servers),
         };
@@ -107,12 +115,7 @@ fn truths(
     (truths, all_known)
 }
 
-fn graph_agrees(
-    world: &World,
-    classes: &BTreeMap<ClientClass, (String, Client)>,
-    truths: &Truths,
-    seen: &mut Seen,
-) {
+fn graph_agrees(world: &World, classes: &Classes, truths: &Truths, seen: &mut Seen) {
     let (graph, seed) = (&world.snapshot.reachability, world.seed);
     // Destinations that let in the same share a row.
     let mut known: BTreeMap<Row, Vec<bool>> = BTreeMap::new();
@@ -127,11 +130,11 @@ fn graph_agrees(
             let (reaches, truth) = (lets_in.as_ref().is_none_or(|lets_in| lets_in[at]), of_classes[at]);
             let kept_out = !reaches && truth == Truth::Allowed;
             assert!(!kept_out, "seed {seed}: {name} {client:?} is kept from {id:?}, which lets it in");
-            // A client without any identity is refused before it is asked who it is.
-            let kept = reaches && truth == Truth::Denied && !client.spiffe_ids.is_empty();
+            let kept = reaches && truth == Truth::Denied;
             assert!(!kept, "seed {seed}: {name} {client:?} has {id:?}, which refuses it: {row:?}");
             seen.trimmed += usize::from(!reaches);
             seen.kept += usize::from(reaches);
+            seen.plain += usize::from(client.is_none() && truth == Truth::Allowed && row.is_some());
         }
         seen.pairs += classes.len();
     }
@@ -166,6 +169,7 @@ fn plan_agrees(world: &World, class: &ClientClass, name: &str, routed: &BTreeMap
     let dataplane = &mesh.dataplanes[name];
     let trimmed = mesh.trimming(dataplane).active() == Mode::Enforce;
     let plan = plan::for_proxy(mesh, &traits(name)).unwrap();
+    assert_eq!(plan.security.is_none(), class.is_plain(), "{name}");
     let offered: BTreeSet<&DestinationId> = plan.outbounds.iter().map(|it| &it.destination).collect();
     let backends: BTreeSet<&DestinationId> = plan.backends.iter().map(|it| &it.destination).collect();
     let hosts = mesh.virtual_hosts.by_name.values().filter(|host| host.vip.is_some());
@@ -199,54 +203,66 @@ fn leads_to(
     routed.get(&*from).is_some_and(|backends| backends.iter().any(|name| **name == *to))
 }
 
-/// What is explained of a destination of which everything is known is what the graph says and what is offered.
-fn explanation_agrees(
-    mesh: &MeshSnapshot,
-    servers: &Servers<'_>,
+/// What `_reachability` explains of a call, from the servers that it finds itself, is what the graph says and what is
+/// offered.
+fn explanations_agree(
+    world: &World,
+    chosen: &[(&ClientClass, &(String, Option<Client>))],
     known: &[(DestinationId, Known)],
-    class: &ClientClass,
-    trims: bool,
+    truths: &Truths,
+    seen: &mut Seen,
 ) {
+    let (mesh, seed) = (&*world.snapshot, world.seed);
+    let lookup = |key: &Key| world.resources.get(key);
     for (id, known) in known {
-        let Known::Asked { names, permissions, all: true } = known else { continue };
-        let distinct: BTreeSet<usize> = permissions.iter().copied().collect();
-        let server = |at: usize| Server {
-            place: Place::Egress,
-            requires: Requirement::Permission(servers.distinct[at].clone()),
-            server_names: names.clone().into(),
-        };
-        let asking: Vec<Server<'_>> = distinct.into_iter().map(server).collect();
-        let call = Call { mesh, client: class.client(), destination: "it", trims };
-        let expected = match (mesh.reachability.reaches(class, id), trims) {
-            (true, _) => Verdict::Reachable,
-            (false, true) => Verdict::Trimmed,
-            (false, false) => Verdict::Denied,
-        };
-        assert_eq!(explain(&call, &asking).verdict, expected, "{class:?} to {id:?}");
+        let (servers, truncated) = access::servers(&lookup, mesh, &[&mesh.destinations[id]]);
+        assert!(!truncated, "seed {seed}: {id:?}");
+        for (class, (name, _)) in chosen {
+            let enforced = mesh.trimming(&mesh.dataplanes[name.as_str()]).active() == Mode::Enforce;
+            let reaches = mesh.reachability.reaches(class, id);
+            let call = Call { mesh, client: class, destination: "it", trims: enforced && !reaches };
+            let verdict = explain(&call, &servers).verdict;
+            let refused = if enforced { Verdict::Trimmed } else { Verdict::Denied };
+            let expected: &[Verdict] = match known {
+                // Instances that are there are asked; whether others will ask is not known.
+                Known::Open => &[Verdict::Reachable, Verdict::Unknown],
+                Known::Asked { plain: true, .. } if class.is_plain() => &[Verdict::Reachable],
+                Known::Asked { all: true, .. } if class.is_plain() => &[Verdict::Denied],
+                Known::Asked { .. } if class.is_plain() => &[Verdict::Denied, Verdict::Unknown],
+                // It has a certificate, which says nothing that a server could let in.
+                Known::Asked { all: true, .. } if class.client().spiffe_ids.is_empty() => {
+                    &[Verdict::Denied, Verdict::Trimmed]
+                }
+                Known::Asked { all: true, .. } if reaches => &[Verdict::Reachable],
+                Known::Asked { .. } if reaches => &[Verdict::Reachable, Verdict::Unknown, Verdict::Denied],
+                Known::Asked { .. } => &[refused],
+            };
+            let text = || format!("seed {seed}: {name} to {id:?}: {verdict:?}, {:?}", truths[id]);
+            assert!(expected.contains(&verdict), "{}", text());
+            seen.explained += 1;
+        }
     }
 }
 
 fn look_at(seed: u64, proxies: usize, sample: usize, seen: &mut Seen) {
     let world = world(seed, proxies);
     let classes = classes(&world.snapshot);
-    let clients: Vec<&Client> = classes.values().map(|(_, client)| client).collect();
+    let clients: Vec<Option<&Client>> = classes.values().map(|(_, client)| client.as_ref()).collect();
     let sampled = &mut world.rng.clone();
     let mut servers = Servers::of(&world);
     let (truths, known) = truths(&world, &mut servers, &clients);
     graph_agrees(&world, &classes, &truths, seen);
     let routed = routed(&world.snapshot);
-    let all: Vec<(&ClientClass, &(String, Client))> = classes.iter().collect();
+    let all: Vec<(&ClientClass, &(String, Option<Client>))> = classes.iter().collect();
     let chosen: Vec<_> = all.choose_multiple(sampled, sample).copied().collect();
-    for (class, (name, _)) in chosen {
+    for (class, (name, _)) in &chosen {
         lists_agree(&world.snapshot, class);
         plan_agrees(&world, class, name, &routed);
-        let trims =
-            world.snapshot.trimming(&world.snapshot.dataplanes[name.as_str()]).active() == Mode::Enforce;
-        if !class.client().spiffe_ids.is_empty() {
-            explanation_agrees(&world.snapshot, &servers, &known, class, trims);
-        }
         seen.planned += 1;
     }
+    // Of small meshes all pairs.
+    let explained = if proxies < 50 { &all } else { &chosen };
+    explanations_agree(&world, explained, &known, &truths, seen);
 }
 
 #[test]
@@ -255,6 +271,7 @@ fn what_is_trimmed_is_denied_and_what_is_denied_is_trimmed_in_small_meshes() {
     for seed in 0..60 * times() {
         look_at(seed, 4 + usize::try_from(seed % 17).unwrap(), 6, &mut seen);
     }
+    assert!(seen.plain > 20 && seen.explained > 10_000, "{seen:?}");
     assert!(seen.planned > 200 && seen.trimmed > 5_000 && seen.kept > 5_000, "{seen:?}");
 }
 

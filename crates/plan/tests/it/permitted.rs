@@ -72,7 +72,7 @@ fn enforced() -> String {
     labelled("reachability.kuma.io/mode: enforce")
 }
 
-/// The networking of `web`, which has an inbound besides.
+/// The networking of `web`, which also has an inbound.
 fn called(networking: &str) -> String {
     web(&format!("{INBOUND}\n{networking}"))
 }

@@ -89,13 +89,13 @@ fn there_is_no_stub_without_its_label_nor_where_the_dataplane_says_what_it_needs
 }
 
 #[test]
-fn a_stub_reads_all_destinations_and_permissions() {
+fn a_stub_reads_all_destinations_and_what_decides_about_them() {
     let documents = [&*stubbed("true"), BACKEND, OTHERS, &redirected("")];
     let mesh = mesh(&documents);
     let dataplane = &mesh.dataplanes["web"];
     let class = Class::of(&traits("web"), dataplane, Calls::of(dataplane), Applying::of(&mesh, dataplane));
     let reads = plan::outgoing(&mesh, &class).reads;
-    for read in [Dependency::AllDestinations, Dependency::Permissions, Dependency::AllVirtualHosts] {
+    for read in [Dependency::AllDestinations, Dependency::Rows, Dependency::AllVirtualHosts] {
         assert!(reads.contains("default", &read), "{read:?}");
     }
 }
@@ -107,8 +107,8 @@ fn what_is_held_is_offered_and_not_answered() {
     let dataplane = &mesh.dataplanes["web"];
     let class = Class::of(&traits("web"), dataplane, Calls::of(dataplane), Applying::of(&mesh, dataplane));
     let other = |id: &&DestinationId| format!("{id:?}").contains("other");
-    let before = mesh.destinations.keys().filter(other).cloned().collect();
-    let held = Held { before, with_new: true };
+    let kept = mesh.destinations.keys().filter(other).cloned().collect();
+    let held = Held { kept, ..Held::default() };
     let plan = plan::outgoing_while(&mesh, &class, Some(&held));
     let offered: Vec<String> = plan.outbounds.iter().map(|o| format!("{}:{}", o.address, o.port)).collect();
     assert_eq!(offered.len(), 2, "{offered:?}");

@@ -50,11 +50,17 @@ networking:
 /// The mesh `default` made of these documents; VIPs come from the `status` of services.
 #[track_caller]
 pub fn mesh(documents: &[&str]) -> Arc<MeshSnapshot> {
+    mesh_in("", documents)
+}
+
+/// The same as the control plane of a zone sees it.
+#[track_caller]
+pub fn mesh_in(zone: &str, documents: &[&str]) -> Arc<MeshSnapshot> {
     let resources = testkit::resource::read(&documents.join("\n---\n"));
     let changes: Vec<Change> =
         resources.into_iter().map(|resource| (resource.key.clone(), Some(Arc::new(resource)))).collect();
     assert!(changes.iter().any(|(key, _)| *key == Key::global(Kind::Mesh, "default")));
-    let mut state = State::default();
+    let mut state = State::in_zone(zone);
     state.apply(&changes);
     state.mesh("default").unwrap().clone()
 }
@@ -94,7 +100,7 @@ pub fn plan(documents: &[&str], traits: &ProxyTraits) -> ProxyPlan {
     plan::for_proxy(&mesh(documents), traits).unwrap()
 }
 
-/// The proxy `web` at 127.0.0.2 with this networking besides.
+/// The proxy `web` at 127.0.0.2 with this additional networking.
 pub fn web(networking: &str) -> String {
     let indented: String = networking.lines().map(|line| format!("  {line}\n")).collect();
     format!("type: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 127.0.0.2\n{indented}")

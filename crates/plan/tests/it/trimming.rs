@@ -1,8 +1,9 @@
 //! Outbounds that are trimmed by permissions.
 
 use plan::{Applying, Calls, Class, Dependency, ProxyPlan};
+use topology::{Mode, Said};
 
-use crate::support::{BACKEND, SECURED, mesh, plan, traits, web};
+use crate::support::{BACKEND, SECURED, mesh, mesh_in, plan, traits, web};
 
 const OTHER: &str = r#"
 type: MeshService
@@ -95,6 +96,31 @@ fn nothing_is_trimmed_without_mtls_or_without_permissions_or_when_the_proxy_says
     let off =
         redirected("").replace("name: web\n", "name: web\nlabels: { reachability.kuma.io/mode: 'off' }\n");
     assert_eq!(offered(&plan(&[&enforced(SECURED), BACKEND, OTHER, TO_BACKEND, &off], &traits("web"))), all);
+}
+
+#[test]
+fn a_zone_has_a_mode_of_its_own_over_that_of_its_mesh() {
+    let all = ["241.0.0.2:80", "241.0.0.1:9000", "241.0.0.1:80"];
+    let permitted = ["241.0.0.1:9000", "241.0.0.1:80"];
+    let labels = |of_mesh: &str, zone: &str, mode: &str| {
+        let labels =
+            format!("reachability.kuma.io/mode: '{of_mesh}', {zone}.reachability.kuma.io/mode: '{mode}'");
+        SECURED.replace("name: default\n", &format!("name: default\nlabels: {{ {labels} }}\n"))
+    };
+    for (mesh, mode, said, expected) in [
+        (labels("off", "east", "enforce"), Mode::Enforce, Said::ByZone, &permitted[..]),
+        (labels("enforce", "east", "off"), Mode::Off, Said::ByZone, &all[..]),
+        (labels("off", "west", "enforce"), Mode::Off, Said::ByMesh, &all[..]),
+    ] {
+        let snapshot = mesh_in("east", &[&mesh, BACKEND, OTHER, TO_BACKEND, &redirected("")]);
+        let trimming = snapshot.trimming(&snapshot.dataplanes["web"]);
+        assert_eq!((trimming.mode, trimming.said), (mode, said), "{mesh}");
+        assert_eq!(offered(&plan::for_proxy(&snapshot, &traits("web")).unwrap()), expected, "{mesh}");
+    }
+    let own =
+        redirected("").replace("name: web\n", "name: web\nlabels: { reachability.kuma.io/mode: 'off' }\n");
+    let snapshot = mesh_in("east", &[&labels("off", "east", "enforce"), BACKEND, OTHER, TO_BACKEND, &own]);
+    assert_eq!(snapshot.trimming(&snapshot.dataplanes["web"]).said, Said::ByProxy);
 }
 
 #[test]

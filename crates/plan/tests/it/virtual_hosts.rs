@@ -1,4 +1,4 @@
-//! Hostnames that VirtualOutbounds make, and those of services: what is offered under them.
+//! Hostnames that VirtualOutbounds create, and those of services: what is offered under them.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -90,7 +90,7 @@ impl ClientMatch {
         }
     }
 
-    /// The clients that an entry of `from` means, by tags; `None` where clients cannot be told apart by what
+    /// The clients that an entry of `from` means, by tags; `None` where clients cannot be identified by what
     /// it says.
     pub fn of_target(target: &TargetRef) -> Option<ClientMatch> {
         let mut tags = target.tags.clone().unwrap_or_default();
@@ -148,7 +148,7 @@ impl Permissions {
             let reason = match self.rules.len() {
                 0 => "no MeshTrafficPermission applies to this inbound".to_owned(),
                 1 => "the only rule of this inbound is not about this client".to_owned(),
-                n => format!("none of the {n} rules of this inbound is about this client"),
+                n => format!("none of the {n} rules of this inbound matches this client"),
             };
             return format!("denied: {reason}, and clients that no rule allows are denied");
         };

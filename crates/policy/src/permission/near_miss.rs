@@ -1,4 +1,4 @@
-//! Permissions that would let a client in and do not, because little is missing: a label of the server, a tag of the
+//! Permissions that almost allow a client, because little is missing: a label of the server, a tag of the
 //! client, another section.
 //!
 //! A permission for other servers is no near miss. It counts as one where the server lacks a label altogether, has the

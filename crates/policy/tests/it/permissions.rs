@@ -295,7 +295,7 @@ fn decisions_are_explained_with_the_rule_that_makes_them() {
         ),
         (
             named("c"),
-            "denied: none of the 3 rules of this inbound is about this client, and clients that no rule allows are denied",
+            "denied: none of the 3 rules of this inbound matches this client, and clients that no rule allows are denied",
         ),
     ] {
         assert_eq!(permissions.explain(&client), expect);

@@ -66,15 +66,15 @@ pub fn parse_as(kind: Kind, mut fields: Map<String, Value>) -> Result<Parsed, Er
 
 /// Writes a stored resource as the REST API shows it.
 pub fn render(resource: &Resource) -> Value {
-    encode(&Shown(resource))
+    encode(&UniversalView(resource))
 }
 
 /// A stored resource as the REST API shows it. Lists write it out directly: a page is thousands of small
 /// values otherwise, and an allocator that has given out many takes its time for each.
 #[derive(Debug, Clone)]
-pub struct Shown<R>(pub R);
+pub struct UniversalView<R>(pub R);
 
-impl<R: Deref<Target = Resource>> Serialize for Shown<R> {
+impl<R: Deref<Target = Resource>> Serialize for UniversalView<R> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let resource: &Resource = &self.0;
         let descriptor = resource.kind().descriptor();

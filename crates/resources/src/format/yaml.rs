@@ -95,12 +95,6 @@ pub fn to_string(value: &Value) -> String {
     })
 }
 
-/// Writes several values as a stream of documents divided by `---`.
-pub fn to_string_multiple<'a>(values: impl IntoIterator<Item = &'a Value>) -> String {
-    let documents: Vec<String> = values.into_iter().map(to_string).collect();
-    documents.join("---\n")
-}
-
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -342,7 +336,7 @@ mod tests {
         let text = to_string(&value);
         assert!(text.starts_with("type: Mesh\nname: a\nb: "), "{text}");
         assert_eq!(values(&text), std::slice::from_ref(&value), "{text}");
-        let twice = to_string_multiple([&value, &json!({"name": "b"})]);
+        let twice = format!("{text}---\n{}", to_string(&json!({"name": "b"})));
         assert_eq!(values(&twice), [value, json!({"name": "b"})], "{twice}");
     }
 

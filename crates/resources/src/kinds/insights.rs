@@ -1,4 +1,4 @@
-//! What control planes write down about connections, and counts of what there is.
+//! What control planes record about connections, and counts of resources.
 
 pub mod dataplane_insight;
 pub mod mesh_insight;

@@ -1,4 +1,4 @@
-//! A mesh, and who its proxies are to each other.
+//! Meshes, and the identities of their proxies.
 
 pub mod mesh;
 pub mod mesh_identity;

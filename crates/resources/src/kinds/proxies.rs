@@ -1,4 +1,4 @@
-//! Proxies, and the workloads they stand beside.
+//! Proxies and workloads.
 
 pub mod dataplane;
 pub mod workload;

@@ -226,11 +226,6 @@ pub fn dynamic_config(path: &str) -> String {
     format!("_kuma:dynamicconfig:{path}")
 }
 
-/// A cluster that leads into another mesh.
-pub fn cross_mesh_cluster(cluster: &str, mesh: &str) -> String {
-    format!("{cluster}_{mesh}")
-}
-
 /// The service a cluster belongs to: its name without the hash of a subset.
 pub fn service_of_cluster(cluster: &str) -> &str {
     match cluster.rsplit_once('-') {

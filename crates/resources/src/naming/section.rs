@@ -77,7 +77,7 @@ pub fn complaint(section: &str) -> Option<String> {
 /// Which of the parts of one resource, each with its name and its port, have a name that is another's
 /// section name already, and whose: both would have one KRI.
 ///
-/// Only a given name can be wrong. Parts without a name that share their port are not told here: Kuma
+/// Only a given name can be wrong. Parts without a name that share their port are not reported here: Kuma
 /// accepts them.
 pub fn clashes<'a>(parts: impl IntoIterator<Item = (&'a str, u32)>) -> BTreeMap<usize, usize> {
     let (mut by_port, mut named) = (HashMap::new(), Vec::new());

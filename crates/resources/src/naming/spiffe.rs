@@ -84,7 +84,7 @@ impl SpiffePrefix {
     }
 }
 
-/// How a certificate names a tag; a service has a [`SpiffeId`] besides.
+/// How a certificate names a tag; a service also has a [`SpiffeId`].
 pub fn tag_uri(tag: &str, value: &str) -> String {
     format!("kuma://{tag}/{value}")
 }

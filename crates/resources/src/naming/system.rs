@@ -37,12 +37,12 @@ pub fn identity(mesh: &str) -> String {
     format!("system_mtls_identity_{mesh}")
 }
 
-/// What the proxies of a mesh believe, for a proxy that acts in several.
+/// The authorities that proxies of a mesh trust, for a proxy that acts in several.
 pub fn trust_bundle(mesh: &str) -> String {
     format!("{TRUST_BUNDLE}_{mesh}")
 }
 
-/// Whether a secret is what the proxies of a mesh believe, by trust domain.
+/// Whether a secret has the authorities that proxies of a mesh trust, by trust domain.
 pub fn is_trust_bundle(secret: &str) -> bool {
     secret.starts_with(TRUST_BUNDLE)
 }

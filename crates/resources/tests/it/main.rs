@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod descriptions;
 mod naming;
 mod nulls;
 mod policy;

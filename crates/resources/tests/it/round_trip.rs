@@ -56,7 +56,7 @@ fn every_kind_is_shown_with_each_field_once_and_its_spec_and_status_as_they_are(
         let resource =
             testkit::resource::stored(Key::new(kind, "default", "shown"), &[("team", "x")], full(kind));
         let value = universal::render(&resource);
-        let text = serde_json::to_string(&universal::Shown(&resource)).unwrap();
+        let text = serde_json::to_string(&universal::UniversalView(&resource)).unwrap();
         assert_eq!(text, value.to_string(), "{kind}");
         let identity = ["type", "name", "creationTime", "modificationTime", "labels"];
         assert!(identity.iter().all(|field| value.get(field).is_some()), "{kind} {text}");

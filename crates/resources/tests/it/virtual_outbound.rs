@@ -64,7 +64,7 @@ fn every_example_is_stored_in_the_form_that_was_shipped_and_renders_what_it_prom
         let parsed = example(text);
         assert_eq!(parsed.draft.kind(), Kind::VirtualOutbound);
         assert_eq!(parsed.draft.spec.to_json(), stored, "{text}");
-        assert!(parsed.advice[0].starts_with("selectors[0]: the tags stand beside"), "{:?}", parsed.advice);
+        assert!(parsed.advice[0].starts_with("selectors[0]: the tags are beside"), "{:?}", parsed.advice);
         let tags: Tags = serde_json::from_value(tags).unwrap();
         let policy = parsed.draft.spec.get::<VirtualOutbound>().unwrap();
         assert!(policy.rank(&tags).is_some(), "{text}");

@@ -28,7 +28,7 @@ use tower::ServiceExt;
 
 use super::{
     End, Limits, Peer, SHED, Server,
-    patience::{Patience, Patient},
+    head_timeout::{HeadProgress, HeadTimeoutStream},
     refusal::{self, Grpc},
     roster::Roster,
 };
@@ -59,7 +59,7 @@ pub(super) struct Use {
     open: AtomicUsize,
     begun: AtomicBool,
     changed: Notify,
-    patience: Patience,
+    head: HeadProgress,
     roster: Option<Arc<Roster>>,
     /// Whether the roster lists it as unused; changed under the roster's lock only.
     queued: AtomicBool,
@@ -94,7 +94,7 @@ impl Connection {
 
     /// Whether a client reads an answer that is complete on our side.
     pub(super) fn is_sending(&self) -> bool {
-        self.0.patience.sending()
+        self.0.head.sending()
     }
 
     /// Says whether it was marked before.
@@ -141,7 +141,7 @@ impl Connection {
                 return End::Shed;
             }
             let begun = self.0.begun.load(Ordering::Relaxed);
-            let silent = !self.0.patience.started() && limits.first_byte < limits.first_request;
+            let silent = !self.0.head.started() && limits.first_byte < limits.first_request;
             let (deadline, end) = match (begun, silent) {
                 (true, _) => (Instant::now() + limits.idle, End::Idle),
                 (false, true) => (opened + limits.first_byte, End::Silent),
@@ -151,7 +151,7 @@ impl Connection {
                 biased;
                 () = self.0.changed.notified() => {}
                 () = tokio::time::sleep_until(deadline) => {
-                    let spoke = end == End::Silent && self.0.patience.started();
+                    let spoke = end == End::Silent && self.0.head.started();
                     if !spoke && !self.is_sending() {
                         return end;
                     }
@@ -223,11 +223,11 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (limits, shutdown) = (server.limits, server.shutdown.clone());
-    let stream = Patient::new(stream, Watched(connection.clone()), limits.header_read, limits.send);
+    let stream = HeadTimeoutStream::new(stream, Watched(connection.clone()), limits.header_read, limits.send);
     let used = connection.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         // Here and not in the future, which runs later: by then a deadline may have passed.
-        used.0.patience.head_complete(request.version());
+        used.0.head.head_complete(request.version());
         // In a box, because a stream that is answered by now has no use for its memory.
         Box::pin(respond(server.clone(), request, peer.clone(), used.begin()))
     });
@@ -260,7 +260,7 @@ where
 fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
     let (ping, pong) = limits.ping.unwrap_or((limits.idle.max(PONG), PONG));
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // How long a head may take is Patient's business, and how long a pause may be that of `unused`.
+    // How long a head may take is decided by `HeadTimeoutStream`, and how long a pause may be that of `unused`.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
     builder
         .http2()
@@ -287,7 +287,7 @@ async fn respond(
     request.extensions_mut().insert(connection.clone());
     let answering = server.router.clone().oneshot(request.map(Body::new));
     let answer = tokio::time::timeout(limit, answering).await;
-    connection.0.patience.answered();
+    connection.0.head.answered();
     let response = match answer {
         Ok(Ok(response)) => response,
         Err(_) => {
@@ -309,9 +309,9 @@ impl Connection {
             cause = deeper.source();
         }
         let pinged_in_vain = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout);
-        let end = match self.0.patience.broken() {
-            _ if self.0.patience.lost() => End::SlowHead,
-            _ if self.0.patience.stuck() => End::SlowReader,
+        let end = match self.0.head.broken() {
+            _ if self.0.head.lost() => End::SlowHead,
+            _ if self.0.head.stuck() => End::SlowReader,
             Some(std::io::ErrorKind::TimedOut) => End::Vanished,
             Some(_) => End::Reset,
             None if pinged_in_vain => End::Vanished,
@@ -321,13 +321,13 @@ impl Connection {
     }
 }
 
-/// The patience of a connection, for the stream below it.
+/// The progress of a connection, for the stream below it.
 pub(super) struct Watched(Connection);
 
 impl std::ops::Deref for Watched {
-    type Target = Patience;
+    type Target = HeadProgress;
 
-    fn deref(&self) -> &Patience {
-        &self.0.0.patience
+    fn deref(&self) -> &HeadProgress {
+        &self.0.0.head
     }
 }

@@ -1,6 +1,6 @@
-//! Whose socket is at the other end of a connection that does not leave this machine.
+//! Which user owns the other end of a connection that does not leave this machine.
 //!
-//! The kernel knows which user made a socket, and it tells by the four numbers of the connection
+//! The kernel knows which user created a socket, and returns it for the four numbers of the connection
 //! (`sock_diag`), at a cost that does not depend on how many sockets there are.
 
 use std::{
@@ -44,7 +44,7 @@ impl Owner {
         let found = match asked {
             Ok(Ok(found)) => found,
             Ok(Err(error)) => {
-                tracing::info!(%error, "the kernel does not tell whose a local connection is (AF_NETLINK)");
+                tracing::info!(%error, "cannot ask the kernel which user owns a local connection (AF_NETLINK)");
                 None
             }
             Err(_) => None,

@@ -1,4 +1,4 @@
-//! Answers for clients that are turned away: a reason, and when to come back.
+//! Answers for rejected clients: a reason, and when to try again.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What became of connections and requests, as metrics and as log lines.
+//! How connections and requests ended, as metrics and as log lines.
 
 use std::{fmt, io, net::SocketAddr, sync::Arc};
 
@@ -59,7 +59,7 @@ enum Weight {
     Usual,
     /// Something is wrong with the client or the network.
     Odd,
-    /// The client was turned away.
+    /// The client was rejected.
     Rejected,
 }
 
@@ -142,14 +142,14 @@ impl Tally {
         metrics.register(&named("connections"), "Connections open now", counts.open.clone());
         let help = "TLS handshakes that wait in line now";
         metrics.register(&named("handshakes_waiting"), help, counts.waiting.clone());
-        let help = "Connections that ended, by the reason they did";
+        let help = "Connections that ended, by reason";
         metrics.register(&named("connections_ended"), help, counts.ended.clone());
-        let help = "Connections, requests and streams turned away, by reason";
+        let help = "Connections, requests and streams rejected, by reason";
         metrics.register(&named("rejected"), help, counts.rejected.clone());
         Tally(Arc::new(counts))
     }
 
-    /// Counts a request or stream that is turned away.
+    /// Counts a rejected request or stream.
     pub fn count(&self, reason: &'static str) {
         self.0.rejected.get_or_create(&Labels { reason }).inc();
     }
@@ -159,12 +159,12 @@ impl Tally {
         self.0.auth_failures.with(self.0.server, reason);
     }
 
-    /// Counts a request or stream that is turned away, and says so in the log.
+    /// Counts and logs a rejected request or stream.
     pub fn rejected(&self, peer: Option<SocketAddr>, reason: &'static str, detail: &str) {
         self.count(reason);
         if let Some(unsaid) = self.0.logged.admit(reason, Instant::now()) {
             let (server, peer) = (self.0.server, peer.map(tracing::field::display));
-            tracing::warn!(server, peer, reason, unsaid, detail, "turned away");
+            tracing::warn!(server, peer, reason, unsaid, detail, "connection rejected");
         }
     }
 

@@ -76,7 +76,7 @@ impl Write for Appender {
         let file = self.path.display();
         match (&attempt, self.failed) {
             (Err(error), false) => {
-                tracing::warn!(%file, %error, "lines cannot be written to a file and are dropped")
+                tracing::warn!(%file, %error, "cannot write lines to a file; they are dropped")
             }
             (Ok(()), true) => tracing::info!(%file, "lines can be written again"),
             _ => {}

@@ -13,10 +13,10 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// Lets the first line of a reason through at once, and then one every ten seconds.
 #[derive(Debug, Default)]
-pub struct Throttle(Mutex<HashMap<&'static str, Said>>);
+pub struct Throttle(Mutex<HashMap<&'static str, ThrottleEntry>>);
 
 #[derive(Debug)]
-struct Said {
+struct ThrottleEntry {
     at: Instant,
     unsaid: u64,
 }
@@ -26,7 +26,7 @@ impl Throttle {
     pub fn admit(&self, reason: &'static str, now: Instant) -> Option<u64> {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(last) = said.get_mut(reason) else {
-            said.insert(reason, Said { at: now, unsaid: 0 });
+            said.insert(reason, ThrottleEntry { at: now, unsaid: 0 });
             return Some(0);
         };
         if now.duration_since(last.at) < LOG_EVERY {

@@ -31,7 +31,7 @@ pub fn system_bundle() -> Option<&'static str> {
     SYSTEM_BUNDLES.iter().copied().find(|path| Path::new(path).is_file())
 }
 
-/// Which servers a client believes.
+/// Which servers a client trusts.
 #[derive(Debug, Clone)]
 pub enum Trust {
     /// Those with one of these certificates, or one that they signed.
@@ -41,9 +41,9 @@ pub enum Trust {
     Anybody,
 }
 
-/// TLS towards servers that are believed; `alpn` is what is spoken.
+/// TLS to trusted servers; `alpn` is the protocol.
 pub fn client_config(trust: Trust, alpn: &[u8]) -> Result<ClientConfig, Error> {
-    let mut config = believing(trust)?.with_no_client_auth();
+    let mut config = trusting(trust)?.with_no_client_auth();
     config.alpn_protocols = vec![alpn.to_vec()];
     Ok(config)
 }
@@ -58,13 +58,13 @@ pub fn client_config_showing(
     let chain = super::certificates(certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
         .map_err(|error| Error::Tls(format!("the key is not a PEM private key: {error}")))?;
-    let shown = believing(trust)?.with_client_auth_cert(chain, key);
+    let shown = trusting(trust)?.with_client_auth_cert(chain, key);
     let mut config = shown.map_err(|error| Error::Tls(error.to_string()))?;
     config.alpn_protocols = vec![alpn.to_vec()];
     Ok(config)
 }
 
-fn believing(trust: Trust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+fn trusting(trust: Trust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let certificates =
         match trust {
@@ -78,7 +78,7 @@ fn believing(trust: Trust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert
             }
             Trust::Anybody => None,
         };
-    let trusted = certificates.map(|known| Vouched::by(known, provider.clone())).transpose()?;
+    let trusted = certificates.map(|known| PinnedVerifier::by(known, provider.clone())).transpose()?;
     let verifier = Arc::new(Verifier { trusted, provider: provider.clone() });
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -90,7 +90,7 @@ fn believing(trust: Trust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert
 /// known authority vouches for the certificate.
 #[derive(Debug)]
 struct Verifier {
-    trusted: Option<Vouched>,
+    trusted: Option<PinnedVerifier>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -146,23 +146,23 @@ impl ServerCertVerifier for Verifier {
 /// apart because control planes that make their own certificate let it call itself a CA, which the
 /// standard verifier refuses as a server's own certificate.
 #[derive(Debug)]
-struct Vouched {
+struct PinnedVerifier {
     certificates: Vec<CertificateDer<'static>>,
     signed: Arc<WebPkiServerVerifier>,
 }
 
-impl Vouched {
+impl PinnedVerifier {
     fn by(
         certificates: Vec<CertificateDer<'static>>,
         provider: Arc<CryptoProvider>,
-    ) -> Result<Vouched, Error> {
+    ) -> Result<PinnedVerifier, Error> {
         let mut roots = RootCertStore::empty();
         // A bundle may have a certificate or two that cannot be used; the rest still counts.
         roots.add_parsable_certificates(certificates.iter().cloned());
         let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|error| Error::Tls(format!("the CA certificate cannot be used: {error}")))?;
-        Ok(Vouched { certificates, signed })
+        Ok(PinnedVerifier { certificates, signed })
     }
 
     /// Whether the certificate is a known one that was refused only for calling itself a CA. Time has

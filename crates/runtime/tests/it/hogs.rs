@@ -101,7 +101,7 @@ async fn a_client_is_served_however_many_silent_ones_there_are() {
         silent.push(server.connect().await);
     }
     let served = tokio::time::timeout(SOON, async {
-        // One that comes at a bad moment is turned away and may come again.
+        // One that connects at a bad moment is rejected and may connect again.
         while !exchange(server.connect().await, "/").await.is_ok_and(|answer| answer.ends_with("served")) {}
     });
     served.await.expect("it is served");

@@ -10,7 +10,7 @@ use store_postgres::{Config, Postgres};
 use testkit::postgres::{self, Database, fresh_database, shared};
 
 use crate::{
-    config, connect, contents, create, delete, eventually, key, next, proxy::Proxy, reported, secret,
+    config, connect, contents, create, delete, eventually, key, next, proxy::TcpProxy, reported, secret,
     unavailable, vouched_for,
 };
 
@@ -185,7 +185,7 @@ async fn a_write_to_a_database_that_lost_commits_is_refused_until_it_was_read_ag
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_lost_during_a_commit_leaves_the_outcome_open() {
     let database = fresh_database().unwrap();
-    let proxy = Proxy::start(database.port).await;
+    let proxy = TcpProxy::start(database.port).await;
     let store = Postgres::connect(Config { port: proxy.port, ..config(&database) }).await.unwrap();
     create(&store, "before").await;
     let mut changes = store.changes();

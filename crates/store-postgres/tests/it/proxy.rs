@@ -12,15 +12,15 @@ use tokio::{
 
 /// Forwards connections. Once armed, it lets the next commit through and cuts the wire before the
 /// answer comes back.
-pub struct Proxy {
+pub struct TcpProxy {
     pub port: u16,
     armed: Arc<AtomicBool>,
 }
 
-impl Proxy {
-    pub async fn start(server: u16) -> Proxy {
+impl TcpProxy {
+    pub async fn start(server: u16) -> TcpProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let proxy = Proxy { port: listener.local_addr().unwrap().port(), armed: Arc::default() };
+        let proxy = TcpProxy { port: listener.local_addr().unwrap().port(), armed: Arc::default() };
         let armed = proxy.armed.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {

@@ -33,12 +33,12 @@ pub struct Admitted {
 pub struct Pending {
     pub(super) writes: Vec<Write>,
     /// What is made at commit, after the writes.
-    pub(super) secrets: Vec<Unmade>,
+    pub(super) secrets: Vec<PendingSecret>,
 }
 
 /// A secret that is made when it is stored.
 #[derive(Debug, Clone)]
-pub(super) struct Unmade {
+pub(super) struct PendingSecret {
     pub(super) key: Key,
     pub(super) make: fn(&Key) -> Result<Draft, Error>,
 }
@@ -208,7 +208,7 @@ impl Registrar {
                 Companion::Known(draft) => {
                     pending.writes.push(Write::Create(self.complete(draft, None, now)));
                 }
-                Companion::Secret { key, make } => pending.secrets.push(Unmade { key, make }),
+                Companion::Secret { key, make } => pending.secrets.push(PendingSecret { key, make }),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a zone adds to a Dataplane when it stores it, and whether the mesh lets it in.
+//! What a zone adds to a Dataplane when it stores it, and whether the constraints of the mesh admit it.
 
 use resources::{
     kinds::{

@@ -16,19 +16,19 @@ const AT_ONCE: usize = 2;
 
 type Turns = HashMap<Key, Weak<tokio::sync::Mutex<()>>>;
 
-/// Where secrets are made.
-pub(super) struct Workshop {
+/// Creates secrets.
+pub(super) struct SecretFactory {
     benches: Semaphore,
     turns: Mutex<Turns>,
 }
 
-impl Default for Workshop {
+impl Default for SecretFactory {
     fn default() -> Self {
-        Workshop { benches: Semaphore::new(AT_ONCE), turns: Mutex::default() }
+        SecretFactory { benches: Semaphore::new(AT_ONCE), turns: Mutex::default() }
     }
 }
 
-impl Workshop {
+impl SecretFactory {
     /// The exclusive right to make this secret. Others wait for it, and look first whether it is there then.
     pub(super) async fn turn(&self, key: &Key) -> OwnedMutexGuard<()> {
         let turn = {

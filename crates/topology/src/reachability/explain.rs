@@ -4,8 +4,9 @@
 //!   servers of a destination ─▶ what each asks ─▶ what it says to the client ─▶ verdict, rules, change
 //! ```
 //!
-//! The servers answer by [`policy::permission`], as their proxies do. A deny is never loosened silently: where one
-//! decides, the explanation names it, and a permission is offered beside it only as an exception to "deny by default".
+//! The servers answer by [`policy::permission`], as their proxies do. A deny is never loosened silently: where one names
+//! the client, the explanation names it and offers no permission for these servers. A permission is offered beside a
+//! deny only as an exception to "deny by default".
 
 mod change;
 
@@ -17,9 +18,13 @@ use std::{
 use policy::{Client, Decision, Effect, Permissions};
 use resources::{Resource, kinds::dataplane::Inbound, naming::Kri};
 
-use crate::MeshSnapshot;
+use super::ClientClass;
+use crate::{DestinationId, MeshSnapshot, matching::MemberSelector};
 
-pub use change::Change;
+pub use change::{Change, Denial, Offer};
+
+/// Maximum inbounds listed that refuse a client.
+const MAX_REFUSING: usize = 100;
 
 /// Whether a client reaches a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +56,8 @@ pub enum Requirement {
     /// Nothing: clients come without a certificate.
     Nothing,
     Permission(Permissions),
+    /// What is decided by MeshTrafficPermissions that only the servers' zone has.
+    Unknown,
 }
 
 /// Where clients are asked.
@@ -69,18 +76,31 @@ pub enum Place<'a> {
 pub struct Server<'a> {
     pub place: Place<'a>,
     pub requires: Requirement,
+    /// Whether clients without TLS get in, whatever it requires of others.
+    pub permissive: bool,
     /// The server names that clients may ask for there.
     pub server_names: Arc<[String]>,
+}
+
+/// How the proxies that serve a destination are chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Serving {
+    pub selector: MemberSelector,
+    /// The other zone that they are in; `None` for this one.
+    pub zone: Option<Arc<str>>,
 }
 
 /// A client and a destination.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
     pub mesh: &'a MeshSnapshot,
-    /// What is in the client's certificate.
-    pub client: &'a Client,
+    pub client: &'a ClientClass,
     /// What the destination is called, for names of resources that are offered.
     pub destination: &'a str,
+    /// What is called: a port of a service, all of its ports, or tags.
+    pub destinations: &'a [DestinationId],
+    /// How these destinations choose the proxies that serve them.
+    pub serving: &'a [Serving],
     /// Whether the client's proxy is left without destinations that no server lets it call.
     pub trims: bool,
 }
@@ -92,6 +112,7 @@ pub struct Answer {
     pub server: String,
     /// How many there are.
     pub servers: usize,
+    pub effect: Effect,
     pub allowed: bool,
     /// Whether it is sure: not all is known of servers in other zones, and of those that are not there yet.
     pub sure: bool,
@@ -109,6 +130,8 @@ pub struct Explanation {
     pub decided_by: Vec<Kri>,
     /// What the servers say; those that refuse though others allow are among them.
     pub answers: Vec<Answer>,
+    /// The inbounds that refuse the client, of which not all are listed where there are very many.
+    pub refusing: Vec<Kri>,
     /// What would let the client in; `None` where nothing keeps it out, or the reason is not a permission.
     pub change: Option<Change>,
 }
@@ -121,12 +144,13 @@ impl Explanation {
             reason: reason.into(),
             decided_by: Vec::new(),
             answers: Vec::new(),
+            refusing: Vec::new(),
             change: None,
         }
     }
 
-    /// How many inbounds refuse the client.
-    pub fn refusing(&self) -> usize {
+    /// How many inbounds refuse the client, listed or not.
+    pub fn count_refusing(&self) -> usize {
         self.answers.iter().filter(|answer| !answer.allowed).map(|answer| answer.servers).sum()
     }
 }
@@ -163,29 +187,36 @@ pub fn explain(call: &Call<'_>, servers: &[Server<'_>]) -> Explanation {
         false if call.trims => Verdict::Trimmed,
         false => Verdict::Denied,
     };
-    let change = (!refused.is_empty()).then(|| {
-        let of_group = |(members, answer): (&Vec<usize>, &Answer)| {
-            let members = members.iter().filter_map(|&at| servers.get(at)).collect::<Vec<_>>();
-            (!answer.allowed).then_some((members, answer.rule.clone()))
-        };
-        change::of(call, groups.iter().zip(&answers).filter_map(of_group).collect())
+    let refusing: Vec<change::Refusing<'_, '_>> = groups
+        .iter()
+        .zip(&answers)
+        .filter(|(_, answer)| !answer.allowed)
+        .map(|(members, _)| {
+            change::Refusing::of(call, members.iter().filter_map(|&at| servers.get(at)).collect())
+        })
+        .collect();
+    let inbounds = refusing.iter().flat_map(|group| &group.servers).filter_map(|server| match server.place {
+        Place::Inbound(dataplane, inbound) => dataplane.kri(&inbound.section_name()),
+        Place::Egress | Place::Unseen => None,
     });
     Explanation {
         verdict,
         reason: reason(verdict, &allowed, &refused),
         decided_by: deciding(if allowed.is_empty() { &refused } else { &allowed }),
+        refusing: inbounds.take(MAX_REFUSING).collect(),
+        change: change::of(call, servers, &refusing),
         answers: answers.clone(),
-        change: change.flatten(),
     }
 }
 
 /// The servers that ask the same together, by index, in the order in which they come.
 fn grouped(servers: &[Server<'_>]) -> Vec<Vec<usize>> {
-    let mut index: HashMap<(bool, &Requirement, &[String]), usize> = HashMap::new();
+    let mut index: HashMap<(bool, &Requirement, bool, &[String]), usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (at, server) in servers.iter().enumerate() {
         let sort = matches!(server.place, Place::Inbound(..));
-        let group = *index.entry((sort, &server.requires, &server.server_names)).or_insert(groups.len());
+        let asked = (sort, &server.requires, server.permissive, &*server.server_names);
+        let group = *index.entry(asked).or_insert(groups.len());
         match groups.get_mut(group) {
             Some(members) => members.push(at),
             None => groups.push(vec![at]),
@@ -204,17 +235,66 @@ fn answer(call: &Call<'_>, servers: &[Server<'_>], members: &[usize]) -> Answer 
         Some(Place::Egress) | None => ("egress".to_owned(), true),
         Some(Place::Unseen) => ("not known here".to_owned(), false),
     };
-    let said = |allowed, rule, reason| Answer { server, servers: members.len(), allowed, sure, rule, reason };
+    let said = |effect, sure, rule, reason| Answer {
+        server,
+        servers: members.len(),
+        effect,
+        allowed: effect != Effect::Deny,
+        sure,
+        rule,
+        reason,
+    };
+    let takes_plain = first.is_some_and(|first| first.permissive || matches!(first.place, Place::Unseen));
+    let client = call.client.client();
     match first.map(|first| (&first.requires, &first.server_names)) {
         None | Some((Requirement::Nothing, _)) => {
-            said(true, None, "allowed: clients come without a certificate, so none is refused".to_owned())
+            let reason = "allowed: clients come without a certificate, so none is refused".to_owned();
+            said(Effect::Allow, true, None, reason)
         }
-        Some((Requirement::Permission(_), _)) if call.client.spiffe_ids.is_empty() => {
-            said(false, None, "denied: the client's certificate names no service".to_owned())
+        Some((Requirement::Unknown, _)) => {
+            let reason = "not known: the servers are in a zone with MeshTrafficPermissions of its own, which this \
+                          control plane does not see";
+            said(Effect::Allow, false, None, reason.to_owned())
+        }
+        Some((Requirement::Permission(_), _)) if call.client.is_plain() => {
+            let effect = if takes_plain { Effect::Allow } else { Effect::Deny };
+            said(effect, sure, None, without_certificate(takes_plain).to_owned())
+        }
+        Some((Requirement::Permission(_), _)) if client.spiffe_ids.is_empty() => {
+            let reason = "denied: the client's certificate names no service".to_owned();
+            said(Effect::Deny, sure, None, reason)
         }
         Some((Requirement::Permission(permissions), server_names)) => {
-            let (client, decision) = named(permissions, call.client, server_names);
-            said(decision.effect != Effect::Deny, decision.origin, permissions.explain(&client))
+            let (client, decision) = named(permissions, client, server_names);
+            said(decision.effect, sure, decision.origin, permissions.explain(&client))
+        }
+    }
+}
+
+/// What a server says to a client that has no certificate and calls without TLS.
+pub fn without_certificate(permissive: bool) -> &'static str {
+    match permissive {
+        true => {
+            "allowed: the client has no certificate and calls without TLS, and the server's mTLS is Permissive"
+        }
+        false => {
+            "denied: the client has no certificate, because the mesh has no mTLS and no MeshIdentity that is ready \
+             selects its Dataplane, and the server requires one; let a MeshIdentity select the Dataplane, or apply a \
+             MeshTLS with mode Permissive to the server"
+        }
+    }
+}
+
+/// What a server says to a client that has no certificate and calls without TLS.
+pub fn without_certificate(permissive: bool) -> &'static str {
+    match permissive {
+        true => {
+            "allowed: the client has no certificate and calls without TLS, and the server's mTLS is Permissive"
+        }
+        false => {
+            "denied: the client has no certificate, because the mesh has no mTLS and no MeshIdentity that is ready \
+             selects its Dataplane, and the server requires one; let a MeshIdentity select the Dataplane, or apply a \
+             MeshTLS with mode Permissive to the server"
         }
     }
 }
@@ -238,7 +318,7 @@ fn reason(verdict: Verdict, allowed: &[&Answer], refused: &[&Answer]) -> String 
             first(refused)
         ),
         (Verdict::Unknown, _) => format!(
-            "the servers are in another zone or not there yet, and as far as is known here they let the client in: {}",
+            "the servers are in another zone or not there yet, and nothing that is known here refuses the client: {}",
             first(allowed)
         ),
         (Verdict::Trimmed, _) => {

@@ -8,6 +8,7 @@ use std::fmt;
 
 use resources::{Kind, Resource, labels};
 
+use super::ClientClass;
 use crate::MeshSnapshot;
 
 /// What is done about destinations that a client may not call.
@@ -61,6 +62,8 @@ pub enum Said {
 pub enum Inactive {
     /// Servers cannot know their clients, so they refuse no one.
     NoMtls,
+    /// The proxy has no certificate, so servers that take clients without TLS do not ask who it is.
+    NoIdentity,
     /// No MeshTrafficPermission exists: everything would be trimmed.
     NoPermissions,
 }
@@ -71,6 +74,10 @@ impl fmt::Display for Inactive {
             Inactive::NoMtls => f.write_str(
                 "the mesh has no mTLS, so servers refuse no client; enable a backend in `mtls` of the Mesh, or give \
                  proxies a MeshIdentity",
+            ),
+            Inactive::NoIdentity => f.write_str(
+                "the proxy has no certificate, so no permission is about it: the mesh has no mTLS, and no MeshIdentity \
+                 that is ready selects the Dataplane; let one select it",
             ),
             Inactive::NoPermissions => write!(
                 f,
@@ -109,17 +116,24 @@ pub fn label_of_zone(zone: &str) -> String {
 impl MeshSnapshot {
     /// What is done about the outbounds of a proxy.
     pub fn trimming(&self, dataplane: &Resource) -> Trimming {
-        let of_mesh = self.trimming_of_mesh();
+        // A global control plane is in no zone, and its proxies are.
+        let zone = dataplane.label(labels::ZONE).filter(|zone| !zone.is_empty()).unwrap_or(&self.zone);
+        let of_mesh = self.trimming_of_zone(zone);
         let mode = dataplane.label(labels::REACHABILITY_MODE).and_then(Mode::from_word);
         let (mode, said) = mode.map_or((of_mesh.mode, of_mesh.said), |mode| (mode, Said::ByProxy));
         let stub = dataplane.label(labels::REACHABILITY_STUB).map_or(of_mesh.stub, |stub| stub == "true");
-        Trimming { mode, said, inactive: self.inactive(mode), stub }
+        let plain = || ClientClass::of(self, dataplane).is_plain().then_some(Inactive::NoIdentity);
+        Trimming { mode, said, inactive: self.inactive(mode).or_else(plain), stub }
     }
 
     /// What is done about the outbounds of proxies that do not say it themselves.
     pub fn trimming_of_mesh(&self) -> Trimming {
+        self.trimming_of_zone(&self.zone)
+    }
+
+    fn trimming_of_zone(&self, zone: &str) -> Trimming {
         let of = |label: &str| self.mesh.label(label).and_then(Mode::from_word);
-        let by_zone = of(&label_of_zone(&self.zone)).map(|mode| (mode, Said::ByZone));
+        let by_zone = of(&label_of_zone(zone)).map(|mode| (mode, Said::ByZone));
         let by_mesh = || Some((of(labels::REACHABILITY_MODE)?, Said::ByMesh));
         let (mode, said) = by_zone.or_else(by_mesh).unwrap_or((self.default_mode, Said::ByControlPlane));
         let stub = self.mesh.label(labels::REACHABILITY_STUB) == Some("true");

@@ -15,7 +15,10 @@ pub fn near_misses(
 ) -> Vec<NearMiss> {
     let called = matching::inbounds(server).iter().find(|inbound| inbound.section_name() == section);
     let Some(inbound) = called else { return Vec::new() };
-    let routes: Vec<_> = mesh.routes().cloned().collect();
+    // A permission may be for the proxies that a route selects, which is old and rare.
+    let is_permission = |key: &resources::Key| key.kind == Kind::MeshTrafficPermission;
+    let by_route = mesh.selections.referring_to_routes().any(is_permission);
+    let routes: Vec<_> = mesh.routes().filter(|_| by_route).cloned().collect();
     let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
     let permissions = mesh.policies_of(Kind::MeshTrafficPermission);
     let class = ClientClass::of(mesh, client);

@@ -3,9 +3,9 @@
 use std::{collections::HashMap, sync::Arc};
 
 use policy::{Permissions, Policy, PolicySelector, permission};
-use resources::Resource;
+use resources::{Kind, Resource};
 
-use crate::matching;
+use crate::{MeshSnapshot, matching};
 
 /// The policies that select an inbound, lowest precedence first. Equal are those that consist of the same versions.
 #[derive(Debug, Clone)]
@@ -35,6 +35,14 @@ pub(crate) fn of_inbounds<'p>(
     lists.collect()
 }
 
+/// Who may call an inbound, which is named by its place among those of the Dataplane.
+pub(crate) fn at_inbound(mesh: &MeshSnapshot, dataplane: &Resource, at: usize) -> Option<Permissions> {
+    let candidates = mesh.candidates(dataplane);
+    let permissions = candidates.filter(|policy| policy.resource.kind() == Kind::MeshTrafficPermission);
+    let lists = of_inbounds(permissions, dataplane);
+    lists.get(at).map(|list| permission::of_selected(list.0.iter()))
+}
+
 /// Each list once.
 pub(crate) fn distinct<'a>(lists: impl Iterator<Item = &'a PolicyList>) -> Vec<&'a PolicyList> {
     let mut distinct: Vec<&PolicyList> = Vec::new();
@@ -46,7 +54,7 @@ pub(crate) fn distinct<'a>(lists: impl Iterator<Item = &'a PolicyList>) -> Vec<&
     distinct
 }
 
-/// What lists add up to, each worked out once in a round.
+/// The merged permissions of lists, each computed once in a round.
 #[derive(Default)]
 pub(crate) struct AddedUp(HashMap<Vec<*const Policy>, Arc<Permissions>>);
 

@@ -14,6 +14,7 @@
 
 mod callers;
 mod defaults;
+mod everyone;
 mod judge;
 mod servers;
 mod warnings;
@@ -28,7 +29,10 @@ use std::{
 use jiff::Timestamp;
 use resources::{Draft, Key, Labels, Resource, labels, naming::Kri};
 
-use super::targets::{Choice, Wanted};
+use super::{
+    policy_names,
+    targets::{Beside, Choice, Place, Wanted},
+};
 use crate::{
     DestinationId, MeshSnapshot,
     observed::{Caller, Edge, Observed, Seen},
@@ -79,9 +83,20 @@ pub struct Suggestions {
     /// Observed edges that need nothing.
     pub already_allowed: usize,
     /// Permissions that allow everyone everywhere: while they are there nothing is refused.
-    pub allow_all: Vec<Arc<Resource>>,
+    pub allow_all: Vec<AllowAll>,
+    /// What will let in clients that no rule names when the mesh, or the service, is closed: the entry of the policy,
+    /// and the destinations.
+    pub open: BTreeMap<Kri, Vec<DestinationId>>,
     /// Permissions that show that everything else is refused; to be written last. Empty where they are there.
     pub closing: Vec<Draft>,
+}
+
+/// A permission that allows everyone everywhere.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AllowAll {
+    pub policy: Arc<Resource>,
+    /// What to write in its place, if it says more: the same without what lets everyone in.
+    pub rest: Option<Draft>,
 }
 
 /// A permission to write.
@@ -91,7 +106,7 @@ pub struct Permission {
     pub resource: Draft,
     /// The calls that it is for.
     pub evidence: Vec<Evidence>,
-    /// What it does besides.
+    /// What else the permission would allow.
     pub notes: Vec<String>,
 }
 
@@ -100,7 +115,8 @@ pub struct Permission {
 pub struct Evidence {
     pub edge: Edge,
     pub seen: Seen,
-    /// Whether it is refused now, for want of a rule: the permission would let in who was kept out.
+    /// Whether it is refused now, because no rule mentions it: the permission would admit a client that was
+    /// refused before.
     pub refused: bool,
 }
 
@@ -131,6 +147,16 @@ impl fmt::Display for UnknownService {
     }
 }
 
+impl AllowAll {
+    fn of(all: &defaults::AllowAll) -> AllowAll {
+        let draft = |rest: &Arc<Resource>| Draft {
+            labels: rest.labels.clone(),
+            ..Draft::new(rest.key.clone(), rest.spec.clone())
+        };
+        AllowAll { policy: all.policy.clone(), rest: all.rest.as_ref().map(draft) }
+    }
+}
+
 /// The permissions that the observed calls need.
 pub fn suggest(question: &Question<'_>) -> Result<Suggestions, UnknownService> {
     let mut warnings = Warnings::default();
@@ -146,6 +172,9 @@ pub fn suggest(question: &Question<'_>) -> Result<Suggestions, UnknownService> {
     }
     for group in servers.groups.values().filter(|group| !group.places.is_subset(&seen_at)) {
         writing.unseen(group);
+    }
+    for group in servers.groups.values() {
+        writing.open(group);
     }
     warnings.finish(question, &writing.opened, &mut writing.suggestions);
     Ok(writing.finish())
@@ -189,6 +218,8 @@ struct Writing<'a> {
     names: BTreeSet<String>,
     /// The entries that refuse everyone and are opened for someone.
     opened: BTreeSet<Kri>,
+    /// The policies that are to close inbounds on their own.
+    closing_of: BTreeMap<BTreeSet<Place>, Vec<Arc<Resource>>>,
     allowed: BTreeSet<Edge>,
     denied: BTreeMap<Edge, Refused>,
     suggestions: Suggestions,
@@ -205,7 +236,8 @@ impl<'a> Writing<'a> {
             denied: Vec::new(),
             unseen: Vec::new(),
             already_allowed: 0,
-            allow_all: defaults.allow.clone(),
+            allow_all: defaults.allow.iter().map(AllowAll::of).collect(),
+            open: BTreeMap::new(),
             closing: defaults.closing_of_mesh().into_iter().collect(),
         };
         Writing {
@@ -216,6 +248,7 @@ impl<'a> Writing<'a> {
             defaults,
             names: BTreeSet::new(),
             opened: BTreeSet::new(),
+            closing_of: BTreeMap::new(),
             allowed: BTreeSet::new(),
             denied: BTreeMap::new(),
             suggestions,
@@ -237,6 +270,7 @@ impl<'a> Writing<'a> {
             selectors: &group.selectors,
             destinations: &group.destinations,
             labels,
+            besides: &|_| Beside::Opened,
         };
         Choice::of(&wanted, &self.selector())
     }
@@ -294,10 +328,20 @@ impl<'a> Writing<'a> {
             return None;
         }
         let base = format!("{}-{}", defaults::DENY_ALL, group.title());
-        let name = write::free_name(self.question.mesh, &mut self.names, &base);
+        let name = policy_names::free(self.question.mesh, &mut self.names, &base);
         let (draft, resource) = self.defaults.closing_of(self.question, &name, &choice.target);
         self.suggestions.closing.push(draft);
+        self.closing_of.entry(group.places.clone()).or_default().push(resource.clone());
         Some(resource)
+    }
+
+    /// Notes what lets everyone in at a group when all is closed. Where one service is, those that allow everyone stay.
+    fn open(&mut self, group: &Group) {
+        let closing = std::mem::take(self.closing_of.entry(group.places.clone()).or_default());
+        let entries = judge::opened(self.question, &self.selector(), &self.defaults, &closing, &group.places);
+        for entry in entries {
+            self.suggestions.open.entry(entry).or_default().push(group.first().clone());
+        }
     }
 
     /// An edge that leads to several groups may be allowed by some of them only.

@@ -12,7 +12,7 @@ use resources::{
         dataplane::{Inbound, InboundState},
         entry::Entry,
         mesh_traffic_permission::{Action, Conf, MeshTrafficPermission},
-        tags::Tags,
+        tags::{ANY_VALUE, Tags},
         target_ref::{TargetRef, TargetRefKind as K},
     },
     labels,
@@ -21,11 +21,12 @@ use resources::{
 use crate::{
     DestinationId, MeshSnapshot,
     matching::{self, MemberSelector},
+    reachability::explain::Serving,
 };
 
 /// Labels that say which workload a Dataplane is of. Others may be shared by several.
 const NAMING: [&str; 4] = [labels::WORKLOAD, "app.kubernetes.io/name", "app", "k8s-app"];
-/// How many inbounds are named that are selected besides.
+/// How many of the additionally selected inbounds are named.
 const MAX_NAMED: usize = 5;
 
 /// An inbound: the name of its Dataplane, and which of its inbounds it is.
@@ -43,6 +44,19 @@ pub(super) struct Wanted<'a> {
     pub destinations: &'a [DestinationId],
     /// Labels of the policy that will have the reference.
     pub labels: &'a Labels,
+    /// What it means to select another inbound.
+    pub besides: &'a dyn Fn(&Place) -> Beside,
+}
+
+/// What it means that a reference selects an inbound that it need not select.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// Nothing changes there.
+    Harmless,
+    /// Clients are let in there.
+    Opened,
+    /// The reference cannot be used.
+    Forbidden,
 }
 
 /// A reference to inbounds.
@@ -51,20 +65,20 @@ pub(super) struct Choice {
     pub target: TargetRef,
     /// The inbounds that it is to select, and does.
     pub serving: BTreeSet<Place>,
-    /// What it selects besides.
+    /// What else it selects.
     pub besides: BTreeSet<Place>,
 }
 
 impl Choice {
     /// References that together select all these inbounds: one that selects nothing else if there is one, else
-    /// the one that selects the least besides, else one for each Dataplane.
+    /// the one that selects the fewest others, else one for each Dataplane.
     pub fn of(wanted: &Wanted<'_>, selector: &policy::PolicySelector<'_>) -> Vec<Choice> {
         let members: Vec<(&Arc<Resource>, &Inbound)> =
             wanted.places.iter().filter_map(|place| member(wanted.mesh, place)).collect();
-        let selected = |target| Choice::selecting(wanted, selector, target);
+        let selected = |target: TargetRef| Choice::selecting(wanted, selector, target);
         let mut widest: Option<Choice> = None;
         let all = wanted.preferred.iter().cloned().chain(candidates(wanted, &members));
-        for choice in all.map(selected) {
+        for choice in all.filter_map(selected) {
             if choice.serving != *wanted.places {
                 continue;
             }
@@ -77,11 +91,19 @@ impl Choice {
         }
         match widest {
             Some(choice) => vec![choice],
-            None => by_name(&members).into_iter().map(selected).filter(|it| !it.serving.is_empty()).collect(),
+            None => {
+                let named = by_name(&members).into_iter().filter_map(selected);
+                named.filter(|choice| !choice.serving.is_empty()).collect()
+            }
         }
     }
 
-    fn selecting(wanted: &Wanted<'_>, selector: &policy::PolicySelector<'_>, target: TargetRef) -> Choice {
+    /// What a reference selects; `None` where it selects what it must not.
+    pub fn selecting(
+        wanted: &Wanted<'_>,
+        selector: &policy::PolicySelector<'_>,
+        target: TargetRef,
+    ) -> Option<Choice> {
         let mesh = wanted.mesh;
         let listed = mesh.selections.meant_by(&target);
         let names = listed.unwrap_or_else(|| mesh.dataplanes.keys().collect());
@@ -94,8 +116,16 @@ impl Choice {
                 chosen.filter(|i| inbounds.get(*i).is_some_and(|it| it.state != InboundState::Ignored));
             selected.extend(counted.map(|i| (dataplane.key.name.clone(), i)));
         }
-        let besides = selected.difference(wanted.places).cloned().collect();
-        Choice { target, serving: selected.intersection(wanted.places).cloned().collect(), besides }
+        let serving = selected.intersection(wanted.places).cloned().collect();
+        let mut besides = BTreeSet::new();
+        for place in selected.difference(wanted.places) {
+            match (wanted.besides)(place) {
+                Beside::Harmless => {}
+                Beside::Opened => drop(besides.insert(place.clone())),
+                Beside::Forbidden => return None,
+            }
+        }
+        Some(Choice { target, serving, besides })
     }
 
     /// What is to be known about it.
@@ -105,7 +135,7 @@ impl Choice {
         let more = if names.len() > MAX_NAMED { ", …" } else { "" };
         (!names.is_empty()).then(|| {
             format!(
-                "no targetRef selects exactly the inbounds that are called: this one selects {} besides (of Dataplanes \
+                "no targetRef selects exactly the inbounds that are called: this one also selects {} others (of Dataplanes \
                  {}{more}); give the Dataplanes a label of their own, such as {}",
                 self.besides.len(),
                 named.join(", "),
@@ -115,7 +145,35 @@ impl Choice {
     }
 }
 
-fn member<'m>(mesh: &'m MeshSnapshot, (name, i): &Place) -> Option<(&'m Arc<Resource>, &'m Inbound)> {
+/// The reference that means the proxies which a service chooses; `None` where none does, or where it depends on the zone.
+pub(super) fn reference(serving: &Serving) -> Option<TargetRef> {
+    match (&serving.selector, &serving.zone) {
+        (MemberSelector::Tags(tags), _) => plain(tags).then(|| TargetRef {
+            kind: K::MeshSubset,
+            tags: Some(Tags::clone(tags)),
+            ..TargetRef::default()
+        }),
+        (MemberSelector::Labels(labels), zone) => {
+            let zone = zone.iter().map(|zone| (labels::ZONE.to_owned(), zone.to_string()));
+            let labels = labels.clone().into_iter().chain(zone).collect();
+            Some(TargetRef { kind: K::Dataplane, labels: Some(labels), ..TargetRef::default() })
+        }
+        (MemberSelector::Name(name), None) => {
+            Some(TargetRef { kind: K::Dataplane, name: Some(name.clone()), ..TargetRef::default() })
+        }
+        (MemberSelector::Name(_), Some(_)) | (MemberSelector::Nothing, _) => None,
+    }
+}
+
+/// `*` stands for any value in a selector; a reference by tags says it otherwise in places.
+fn plain(tags: &Tags) -> bool {
+    !tags.is_empty() && tags.values().all(|value| value != ANY_VALUE)
+}
+
+pub(super) fn member<'m>(
+    mesh: &'m MeshSnapshot,
+    (name, i): &Place,
+) -> Option<(&'m Arc<Resource>, &'m Inbound)> {
     let dataplane = mesh.dataplanes.get(name)?;
     Some((dataplane, matching::inbounds(dataplane).get(*i)?))
 }
@@ -173,8 +231,6 @@ fn tags_of(wanted: &Wanted<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<T
         DestinationId::Tags(tags) => Some(Tags::clone(tags)),
         DestinationId::Port(_) => None,
     });
-    // `*` stands for any value in a selector; a reference by tags says it otherwise in places.
-    let plain = |tags: &Tags| !tags.is_empty() && tags.values().all(|value| value != "*");
     let all = Some(common.clone()).filter(|tags| tags.contains_key(labels::SERVICE));
     service.into_iter().chain(of_services).chain(of_tags).chain(all).filter(plain).collect()
 }

@@ -19,7 +19,7 @@ const STEPS: i64 = 64;
 
 /// The addresses of one range.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Book {
+pub struct AddressBook {
     /// How many of the range were given so far.
     next: u32,
     /// Those that came back, by the time that was seen.
@@ -45,16 +45,16 @@ pub struct Released {
     pub addresses: Vec<String>,
 }
 
-impl Book {
+impl AddressBook {
     /// Reads what is stored; addresses outside of the range are left out.
-    pub fn read(stored: &StoredBook, range: &Ipv4Range) -> Book {
+    pub fn read(stored: &StoredBook, range: &Ipv4Range) -> AddressBook {
         let same = stored.range.parse() == Ok(*range);
         let next = match stored.next {
             Some(next) => range.offset_of(next).unwrap_or(0),
             None if same => end(range),
             None => 0,
         };
-        let mut book = Book { next, released: BTreeMap::new() };
+        let mut book = AddressBook { next, released: BTreeMap::new() };
         for Released { at, addresses } in &stored.released {
             let spans = addresses.iter().filter_map(|span| read_span(span, range));
             let mut read = Spans::default();

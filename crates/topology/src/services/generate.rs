@@ -18,7 +18,7 @@ use resources::{
     naming::dns,
 };
 
-use super::{Around, Work};
+use super::{ServiceContext, Work};
 
 /// Dataplanes with other ports than the service they belong to: those ports cannot be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Plan {
         name: &Arc<str>,
         existing: Option<&Arc<Resource>>,
         dataplanes: impl Iterator<Item = &'a Arc<Resource>>,
-        around: &Around<'_>,
+        around: &ServiceContext<'_>,
     ) -> Plan {
         let mut work = existing.and_then(Work::on);
         if work.as_ref().is_some_and(|work| !work.is_generated()) {
@@ -147,7 +147,7 @@ fn conflict(service: &str, ports: &[Port], claims: &[Claim<'_>]) -> Option<PortC
 }
 
 /// Starts the grace period of a service that lost its last Dataplane, or ends it. Returns when it ends.
-fn expire(work: &mut Work, around: &Around<'_>) -> Option<Timestamp> {
+fn expire(work: &mut Work, around: &ServiceContext<'_>) -> Option<Timestamp> {
     let now = around.now;
     let label = work.labels.get(labels::DELETION_GRACE_PERIOD);
     let started = label.and_then(|started| started.parse::<Timestamp>().ok());
@@ -159,7 +159,7 @@ fn expire(work: &mut Work, around: &Around<'_>) -> Option<Timestamp> {
     (!work.delete).then_some(ends)
 }
 
-fn created(around: &Around<'_>, name: &Arc<str>, ports: Vec<Port>) -> Work {
+fn created(around: &ServiceContext<'_>, name: &Arc<str>, ports: Vec<Port>) -> Work {
     let mesh = around.mesh.name();
     let labels: [(&str, &str); 6] = [
         (labels::MESH, mesh),
@@ -187,7 +187,7 @@ fn created(around: &Around<'_>, name: &Arc<str>, ports: Vec<Port>) -> Work {
 }
 
 /// Writes the server names of the ports: those of `before`, where the ports are the same and their author chose them.
-fn name_ports(work: &mut Work, before: &[Port], around: &Around<'_>, name: &Arc<str>) {
+fn name_ports(work: &mut Work, before: &[Port], around: &ServiceContext<'_>, name: &Arc<str>) {
     let spec = |ports: &[Port]| MeshService { ports: ports.to_vec(), ..MeshService::default() };
     let made =
         |ports: &[Port]| super::created(around, name.clone(), work.labels.clone(), spec(ports).into(), None);

@@ -38,7 +38,7 @@ pub struct HostnameConflict {
 
 /// What is written about the hostnames of a service in its status.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Named {
+pub struct HostnameStatus {
     pub addresses: Vec<Address>,
     pub generators: Vec<HostnameGeneratorStatus>,
 }
@@ -175,8 +175,8 @@ impl Hostnames {
     }
 
     /// What is to be written about a service.
-    pub fn of(&self, key: &Key) -> Named {
-        let mut named = Named::default();
+    pub fn of(&self, key: &Key) -> HostnameStatus {
+        let mut named = HostnameStatus::default();
         for (generator, made) in self.services.get(key).into_iter().flat_map(|service| &service.made) {
             let reference = HostnameGeneratorRef { core_name: generator.to_string() };
             let (reason, message) = match made {

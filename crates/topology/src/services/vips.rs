@@ -5,7 +5,7 @@
 //! decides again. What a record does not say yet, for example which address a service had that was deleted
 //! while no control plane ran, follows from it: every address below its `next` was given once.
 //!
-//! Services that have the same address all the same (they came from elsewhere) are told apart by age: the
+//! Services that have the same address anyway (they came from elsewhere) are ordered by age: the
 //! younger ones get others.
 
 use std::{
@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use resources::kinds::service_status::Vip;
 
 use super::{
-    book::{Book, StoredBook, rounded},
+    book::{AddressBook, StoredBook, rounded},
     spans::Spans,
 };
 use crate::cidr::Ipv4Range;
@@ -59,11 +59,11 @@ pub struct Pool {
     announced: bool,
     quarantine: Duration,
     /// What the record says.
-    book: Book,
+    book: AddressBook,
     /// The range that the record names, if there is a record and if it names one.
     recorded: Option<Option<Ipv4Range>>,
     /// What the record is going to say.
-    draft: Book,
+    draft: AddressBook,
     /// Addresses that lost their service and were not looked at yet.
     let_go: BTreeSet<Ipv4Addr>,
     /// What came back, by the time that was seen, as long as the record does not say it.
@@ -88,9 +88,9 @@ impl Pool {
             range,
             announced: false,
             quarantine,
-            book: Book::default(),
+            book: AddressBook::default(),
             recorded: None,
-            draft: Book::default(),
+            draft: AddressBook::default(),
             let_go: BTreeSet::new(),
             returned: BTreeMap::new(),
             taken: BTreeSet::new(),
@@ -143,7 +143,7 @@ impl Pool {
         };
         let moved = std::mem::replace(&mut self.range, range) != range;
         self.recorded = Some(recorded);
-        let before = std::mem::replace(&mut self.book, Book::read(stored, &range));
+        let before = std::mem::replace(&mut self.book, AddressBook::read(stored, &range));
         if moved {
             self.returned.clear();
             self.taken.clear();
@@ -162,7 +162,7 @@ impl Pool {
     }
 
     /// Looks for addresses that another control plane listed, because it did not see their services yet.
-    fn find_taken(&mut self, before: &Book) {
+    fn find_taken(&mut self, before: &AddressBook) {
         let mut listed = Spans::default();
         listed.extend(self.book.listed());
         self.taken.retain(|offset| listed.contains(*offset));
@@ -229,7 +229,7 @@ impl Pool {
         holders.and_then(BTreeSet::first).is_some_and(|(_, first)| first == name)
     }
 
-    /// Begins a round of [`Pool::give`], after everything that is known was told to [`Pool::hold`].
+    /// Begins a round of [`Pool::give`], after [`Pool::hold`] got everything that is known.
     pub fn begin(&mut self, now: Timestamp) {
         let at = rounded(now, self.quarantine);
         let listing = self.book.lists(&self.range);
@@ -293,7 +293,7 @@ impl Pool {
         let stored = self.draft.stored(&self.range);
         let outdated = match self.recorded {
             Some(range) => range != Some(self.range) || self.draft != self.book,
-            None => self.draft != Book::default(),
+            None => self.draft != AddressBook::default(),
         };
         (stored, outdated)
     }

@@ -12,7 +12,7 @@ use crate::{
     VirtualHost,
     virtual_hosts::{
         claims::Touched,
-        vips::{self, Kept},
+        vips::{self, VipRecord},
     },
 };
 
@@ -22,7 +22,7 @@ const NO_HOST: &str = "";
 impl MeshState {
     /// Takes in the addresses of hostnames that are stored now.
     pub(super) fn take_config(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
-        let Some((_, Kept::Shard(shard))) = vips::of_config(&key.name) else { return };
+        let Some((_, VipRecord::Shard(shard))) = vips::of_config(&key.name) else { return };
         let stored = value.and_then(|config| config.spec.get::<Config>());
         let addresses = stored.map(|stored| {
             vips::read(&stored.config).into_iter().map(|(host, entry)| (host, entry.address)).collect()

@@ -13,12 +13,12 @@ use resources::{
 };
 
 use super::{
-    Affected, Change, Made, MeshUpdate, PolicyChange,
-    alike::{seen_alike, serves_alike, tags_called_by, tags_routed_to},
+    Affected, Change, MeshUpdate, PolicyChange, WorkCounts,
     index::{Index, Subject},
     reach::Reach,
+    resource_diff::{seen_alike, serves_alike, tags_called_by, tags_routed_to},
     secrets::Secrets,
-    zones::Abroad,
+    zones::RemoteServices,
 };
 use crate::{
     Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mode, Mtls, Trusts, VirtualHosts, Zones,
@@ -73,7 +73,7 @@ pub struct MeshState {
     pub(super) virtual_hosts: VirtualHosts,
     pub(super) service_hosts: ServiceHosts,
     pub(super) globals: OrdMap<Key, Arc<Resource>>,
-    pub(super) abroad: Abroad,
+    pub(super) abroad: RemoteServices,
     pub(super) reach: Reach,
     snapshot: Option<Arc<MeshSnapshot>>,
 }
@@ -107,7 +107,7 @@ impl MeshState {
         default_mode: Mode,
         globals: OrdMap<Key, Arc<Resource>>,
     ) -> MeshState {
-        let (zone, abroad) = (zones.own().clone(), Abroad::seen_by(zones.clone()));
+        let (zone, abroad) = (zones.own().clone(), RemoteServices::seen_by(zones.clone()));
         let mut state = MeshState { name, zone, default_mode, globals, abroad, ..MeshState::default() };
         state.list_all_services_abroad();
         state
@@ -132,7 +132,12 @@ impl MeshState {
     }
 
     /// Folds changes in, with at most so many hostnames, and counts what it had to compute.
-    pub fn apply(&mut self, changes: &[&Change], host_limit: usize, made: &mut Made) -> Option<MeshUpdate> {
+    pub fn apply(
+        &mut self,
+        changes: &[&Change],
+        host_limit: usize,
+        made: &mut WorkCounts,
+    ) -> Option<MeshUpdate> {
         let mut round = Round::default();
         self.host_claims.limit = host_limit;
         for (key, value) in changes {
@@ -143,7 +148,7 @@ impl MeshState {
     }
 
     /// Computes what is dirty, and publishes what came of it.
-    pub(super) fn settle(&mut self, mut round: Round, made: &mut Made) -> Option<MeshUpdate> {
+    pub(super) fn settle(&mut self, mut round: Round, made: &mut WorkCounts) -> Option<MeshUpdate> {
         // Services come before those that consist of services, so nothing is computed twice.
         while let Some(subject) = round.dirty.pop_first() {
             if self.rebuild(&subject, &mut round.affected, made) {
@@ -156,7 +161,7 @@ impl MeshState {
         self.publish(round)
     }
 
-    fn take(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round, made: &mut Made) {
+    fn take(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round, made: &mut WorkCounts) {
         match key.kind {
             Kind::Mesh => self.take_mesh(value, round),
             Kind::Dataplane => self.take_dataplane(key, value, round),
@@ -285,7 +290,13 @@ impl MeshState {
         service.map(|service| self.zones.subjects_of(service)).unwrap_or_default()
     }
 
-    fn take_policy(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round, made: &mut Made) {
+    fn take_policy(
+        &mut self,
+        key: &Key,
+        value: Option<&Arc<Resource>>,
+        round: &mut Round,
+        made: &mut WorkCounts,
+    ) {
         if seen_alike(self.policies.get(key).map(|policy| &policy.resource), value) {
             return;
         }
@@ -308,7 +319,7 @@ impl MeshState {
     }
 
     /// Computes what a subject offers now, and what that changes; `false` when it offers the same.
-    fn rebuild(&mut self, subject: &Subject, affected: &mut Affected, made: &mut Made) -> bool {
+    fn rebuild(&mut self, subject: &Subject, affected: &mut Affected, made: &mut WorkCounts) -> bool {
         let offered = self.build(subject);
         made.destinations += offered.as_ref().map_or(0, |offered| offered.len() as u64);
         self.list_ports(subject, offered.as_deref(), affected);

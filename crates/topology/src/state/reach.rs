@@ -101,7 +101,9 @@ impl MeshState {
     /// Takes in the class of a Dataplane as it is now.
     fn count_client(&mut self, name: &Arc<str>) {
         let class = self.dataplanes.get(name).map(|dataplane| {
-            let class = ClientClass::in_mesh(&self.identities, &self.trusts, &self.zone, dataplane);
+            let certified = self.mtls.is_some();
+            let class =
+                ClientClass::in_mesh(certified, &self.identities, &self.trusts, &self.zone, dataplane);
             self.reach.graph.shared(class)
         });
         if self.reach.classes.get(name) == class.as_ref() {

@@ -11,7 +11,7 @@ use resources::{
     },
 };
 
-use super::{alike::seen_alike, index::Subject};
+use super::{index::Subject, resource_diff::seen_alike};
 use crate::lists::remove_from;
 
 /// The secrets of a mesh, and who refers to them.

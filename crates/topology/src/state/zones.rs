@@ -13,7 +13,7 @@ use resources::{
 };
 
 use super::{
-    Affected, Made, MeshUpdate,
+    Affected, MeshUpdate, WorkCounts,
     index::Subject,
     mesh::{MeshState, Round},
 };
@@ -23,7 +23,7 @@ use crate::{
 
 /// What of a mesh is served in other zones.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Abroad {
+pub(super) struct RemoteServices {
     pub zones: Zones,
     pub routing: Routing,
     /// Whether anything is chosen by tags in the mesh.
@@ -38,9 +38,9 @@ pub(super) struct Abroad {
     listed: OrdMap<Arc<str>, Arc<BTreeSet<Tags>>>,
 }
 
-impl Abroad {
-    pub(super) fn seen_by(zones: Zones) -> Abroad {
-        Abroad { zones, ..Abroad::default() }
+impl RemoteServices {
+    pub(super) fn seen_by(zones: Zones) -> RemoteServices {
+        RemoteServices { zones, ..RemoteServices::default() }
     }
 
     /// Takes in another version of a MeshService.
@@ -81,7 +81,7 @@ impl MeshState {
         globals: &OrdMap<Key, Arc<Resource>>,
         changed: &BTreeSet<Key>,
         (zones, moved): (&Zones, &Moved),
-        made: &mut Made,
+        made: &mut WorkCounts,
     ) -> Option<MeshUpdate> {
         self.globals = globals.clone();
         let found_before = self.abroad.is_found_by_tags();

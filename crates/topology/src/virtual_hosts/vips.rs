@@ -131,8 +131,8 @@ pub struct Entry {
     pub released_at: Option<Timestamp>,
 }
 
-/// What is known besides the shard itself.
-pub struct Known<'a> {
+/// What an allocation needs to know, except the shard itself.
+pub struct ShardContext<'a> {
     pub pool: &'a Pool,
     pub quarantine: Duration,
     /// Addresses that hostnames have in a store that Kuma used.
@@ -155,7 +155,7 @@ pub struct Allocation {
 pub fn allocate(
     previous: &Shard,
     wanted: &BTreeSet<Arc<str>>,
-    known: &Known<'_>,
+    known: &ShardContext<'_>,
     now: Timestamp,
 ) -> Allocation {
     let mut out = Allocation::default();
@@ -191,7 +191,7 @@ pub fn allocate(
 
 /// What a Config resource of a mesh holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum VipRecord {
     Shard(u8),
     /// The addresses that Kuma gave.
     ByKuma,
@@ -211,14 +211,14 @@ pub fn name_of_kuma(mesh: &str) -> String {
 }
 
 /// Which mesh a Config resource is about, and what it holds.
-pub fn of_config(name: &str) -> Option<(&str, Kept)> {
+pub fn of_config(name: &str) -> Option<(&str, VipRecord)> {
     let rest = name.strip_prefix(PREFIX)?;
     if let Some(mesh) = rest.strip_suffix(SUFFIX) {
-        return Some((mesh, Kept::ByKuma));
+        return Some((mesh, VipRecord::ByKuma));
     }
     let (rest, digits) = rest.rsplit_once('-')?;
     let shard = u8::from_str_radix(digits, 16).ok().filter(|shard| format!("{shard:02x}") == digits)?;
-    Some((rest.strip_suffix(SUFFIX)?, Kept::Shard(shard)))
+    Some((rest.strip_suffix(SUFFIX)?, VipRecord::Shard(shard)))
 }
 
 /// Reads a shard; one that cannot be read is empty.

@@ -1,13 +1,17 @@
 //! Why a client may call a destination or not, and what would let it.
 
+mod random;
+
 use std::{collections::BTreeSet, sync::Arc};
 
-use policy::Client;
 use resources::{Kind, Resource, format};
 use serde_json::{Value, json};
 use topology::{
-    MeshSnapshot, matching,
-    reachability::explain::{Call, Change, Explanation, Place, Requirement, Server, Verdict, explain},
+    ClientClass, MeshSnapshot,
+    matching::{self, MemberSelector},
+    reachability::explain::{
+        Call, Change, Explanation, Place, Requirement, Server, Serving, Verdict, explain,
+    },
 };
 
 use crate::fixtures::{dataplane, mesh, resource, service, serving, snapshot};
@@ -48,7 +52,7 @@ fn world(permissions: impl IntoIterator<Item = Resource>) -> Vec<Resource> {
 
 /// Explains a call to the Dataplanes whose names begin so, as their inbounds decide it.
 fn asked(mesh: &MeshSnapshot, client: &str, to: &str, trims: bool, plain: bool) -> Explanation {
-    let client = Client::of_dataplane(&mesh.dataplanes[client]);
+    let client = ClientClass::of(mesh, &mesh.dataplanes[client]);
     let serving = mesh.dataplanes.values().filter(|dataplane| dataplane.name().starts_with(to));
     let servers: Vec<Server<'_>> = serving
         .flat_map(|dataplane| matching::inbounds(dataplane).iter().map(move |inbound| (dataplane, inbound)))
@@ -57,11 +61,16 @@ fn asked(mesh: &MeshSnapshot, client: &str, to: &str, trims: bool, plain: bool) 
             let selector = policy::PolicySelector::default();
             let asked = policy::permission::resolve(policies, dataplane, inbound, &selector);
             let requires = if plain { Requirement::Nothing } else { Requirement::Permission(asked) };
-            Server { place: Place::Inbound(dataplane, inbound), requires, server_names: Arc::default() }
+            let place = Place::Inbound(dataplane, inbound);
+            Server { place, requires, permissive: false, server_names: Arc::default() }
         })
         .collect();
-    let call = Call { mesh, client: &client, destination: "backend", trims };
-    explain(&call, &servers)
+    explain(&call(mesh, &client, "backend", trims), &servers)
+}
+
+/// A call to something of which it is not known how it is chosen.
+fn call<'a>(mesh: &'a MeshSnapshot, client: &'a ClientClass, destination: &'a str, trims: bool) -> Call<'a> {
+    Call { mesh, client, destination, destinations: &[], serving: &[], trims }
 }
 
 fn of(resources: Vec<Resource>) -> Arc<MeshSnapshot> {
@@ -78,7 +87,7 @@ fn an_allowed_call_is_reachable_and_names_the_rule() {
     let found = asked(&of(world([allow])), "web-1", "backend", true, false);
     assert_eq!((found.verdict, found.change.clone()), (Verdict::Reachable, None));
     assert_eq!(rules(&found), ["kri_mtp_default___web_rule_1"]);
-    assert_eq!((found.answers.len(), found.answers[0].servers, found.refusing()), (1, 2, 0));
+    assert_eq!((found.answers.len(), found.answers[0].servers, found.count_refusing()), (1, 2, 0));
 }
 
 #[test]
@@ -109,7 +118,7 @@ fn one_server_decides_about_the_whole_destination_and_the_others_are_named() {
     let some = json!({ "kind": "MeshSubset", "tags": { "version": "2" } });
     let mesh = of(world([from("some", some, &[(of_service("web"), "Allow")])]));
     let found = asked(&mesh, "web-1", "backend", true, false);
-    assert_eq!((found.verdict, found.refusing()), (Verdict::Reachable, 1));
+    assert_eq!((found.verdict, found.count_refusing()), (Verdict::Reachable, 1));
     let refusing = found.answers.iter().find(|answer| !answer.allowed).unwrap();
     assert_eq!(refusing.server, "kri_dp_default___backend-1_80");
     assert!(found.reason.contains("1 of 2 inbounds let the client in"), "{}", found.reason);
@@ -123,21 +132,138 @@ fn a_rule_that_denies_the_client_is_to_be_changed_and_nothing_is_offered_beside_
         json!({ "rules": [{ "default": { "deny": id("spiffe://default/web"), "allow": id("spiffe://default/batch") } }] }),
     );
     let by_tag = from("by-tag", anyone(), &[(anyone(), "Allow"), (of_service("web"), "Deny")]);
-    for (deny, rule) in
-        [(by_id, "kri_mtp_default___by-id_rule_0"), (by_tag, "kri_mtp_default___by-tag_rule_1")]
-    {
+    for (deny, rule, says) in [
+        (by_id, "kri_mtp_default___by-id_rule_0", "no other permission can allow it"),
+        // An allow in `rules` comes before every entry of `from`.
+        (by_tag, "kri_mtp_default___by-tag_rule_1", "a MeshTrafficPermission with `rules` would overrule it"),
+    ] {
         let found = asked(&of(world([deny])), "web-1", "backend", false, false);
-        let Some(change @ Change::Edit { rules }) = &found.change else { panic!("{found:#?}") };
-        assert_eq!(rules.iter().map(ToString::to_string).collect::<Vec<_>>(), [rule]);
-        assert!(change.resource().is_none() && change.text().contains(rule), "{}", change.text());
+        let change = found.change.unwrap();
+        assert!(matches!(change, Change::Edit { .. }), "{change:?}");
+        assert_eq!(change.rules().iter().map(ToString::to_string).collect::<Vec<_>>(), [rule]);
+        let text = change.text().to_lowercase();
+        assert!(change.permissions().is_empty() && text.contains(&says.to_lowercase()), "{text}");
     }
 }
 
-/// The permission that an explanation offers, as it would be stored.
-fn offered(change: &Change) -> Resource {
-    let draft = format::parse(change.resource().unwrap().clone()).unwrap().draft;
-    assert_eq!(draft.validate().into_vec(), []);
-    Resource { key: draft.key, labels: draft.labels, spec: draft.spec, ..permission("x", json!({})) }
+#[test]
+fn where_one_instance_denies_the_client_a_permission_for_the_others_is_offered() {
+    let first = json!({ "kind": "MeshSubset", "tags": { "version": "1" } });
+    for deny in [
+        from("by-tag", first.clone(), &[(of_service("web"), "Deny")]),
+        permission(
+            "by-id",
+            json!({ "targetRef": first.clone(), "rules": [{ "default": { "deny": [
+                { "spiffeID": { "type": "Exact", "value": "spiffe://default/web" } }
+            ] } }] }),
+        ),
+    ] {
+        let resources = world([deny]);
+        let found = asked(&of(resources.clone()), "web-1", "backend", false, false);
+        let change = found.change.unwrap();
+        let Change::Write(offer) = &change else { panic!("{change:?}") };
+        assert!(offer.notes.iter().any(|note| note.contains("goes on denying")), "{offer:?}");
+        let written = of(resources.into_iter().chain(offered(&change)).collect());
+        let found = asked(&written, "web-1", "backend", false, false);
+        let refusing: Vec<String> = found.refusing.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            (found.verdict, refusing),
+            (Verdict::Reachable, vec!["kri_dp_default___backend-1_80".to_owned()])
+        );
+    }
+}
+
+/// The permissions that an explanation offers, as a federated zone would store them.
+fn offered(change: &Change) -> Vec<Resource> {
+    let stored = |value: &Value| {
+        let draft = format::parse(value.clone()).unwrap().draft;
+        assert_eq!(draft.validate().into_vec(), []);
+        assert_eq!(draft.labels.get("kuma.io/origin").map(String::as_str), Some("zone"));
+        Resource { key: draft.key, labels: draft.labels, spec: draft.spec, ..permission("x", json!({})) }
+    };
+    change.permissions().iter().map(stored).collect()
+}
+
+#[test]
+fn what_is_offered_replaces_no_permission_that_is_there() {
+    let other = from("web-to-backend", of_service("batch"), &[(of_service("web"), "Allow")]);
+    let found = asked(&of(world([other])), "web-1", "backend", false, false);
+    assert_eq!(found.change.unwrap().permissions()[0]["name"], "web-to-backend-2");
+}
+
+#[test]
+fn all_instances_are_opened_and_what_is_opened_besides_is_said() {
+    // Nothing tells the instances apart from `batch-1`, and each has a label of its own.
+    let same = |name: &str, address: &str| dataplane(name, address, json!([{ "port": 80 }]));
+    let mut resources =
+        vec![mesh("STRICT"), serving("web-1", "10.0.0.1", "web"), same("backend-1", "10.0.0.3")];
+    resources.push(same("backend-2", "10.0.0.4"));
+    let found = asked(&of(resources.clone()), "web-1", "backend", false, false);
+    let change = found.change.unwrap();
+    assert_eq!(change.permissions().len(), 2, "one for each Dataplane: {change:?}");
+    let written = of(resources.clone().into_iter().chain(offered(&change)).collect());
+    assert_eq!(asked(&written, "web-1", "backend", false, false).count_refusing(), 0);
+
+    let labelled = |mut it: Resource| {
+        it.labels.insert("app".to_owned(), "shared".to_owned());
+        it
+    };
+    resources.push(same("other-1", "10.0.0.5"));
+    let resources: Vec<Resource> = resources.into_iter().map(labelled).collect();
+    let change = asked(&of(resources), "web-1", "backend", false, false).change.unwrap();
+    let Change::Write(offer) = &change else { panic!("{change:?}") };
+    let besides: Vec<String> = offer.besides.iter().map(ToString::to_string).collect();
+    assert_eq!(besides, ["kri_dp_default___other-1_80", "kri_dp_default___web-1_80"]);
+    assert!(offer.notes[0].contains("other-1, web-1"), "{:?}", offer.notes);
+}
+
+/// Servers that are not known here, and refuse because no rule is about the client.
+fn unseen(mesh: &MeshSnapshot, serving: &[Serving]) -> Explanation {
+    let client = ClientClass::of(mesh, &mesh.dataplanes["web-1"]);
+    let call = Call { serving, ..call(mesh, &client, "backend", false) };
+    let requires = Requirement::Permission(policy::Permissions::default());
+    explain(
+        &call,
+        &[Server { place: Place::Unseen, requires, permissive: false, server_names: Arc::default() }],
+    )
+}
+
+#[test]
+fn servers_that_are_not_known_here_are_selected_as_the_service_selects_them_or_not_at_all() {
+    let mesh = of(world([]));
+    let labels = MemberSelector::Labels([("app".to_owned(), "backend".to_owned())].into());
+    let tags = MemberSelector::Tags(Arc::new([("kuma.io/service".to_owned(), "gone".to_owned())].into()));
+    let serving = |selector: &MemberSelector, zone: Option<&str>| {
+        [Serving { selector: selector.clone(), zone: zone.map(Into::into) }]
+    };
+    for (selector, zone, target) in [
+        (&labels, None, json!({ "kind": "Dataplane", "labels": { "app": "backend" } })),
+        (
+            &labels,
+            Some("west"),
+            json!({ "kind": "Dataplane", "labels": { "app": "backend", "kuma.io/zone": "west" } }),
+        ),
+        (&tags, None, json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": "gone" } })),
+    ] {
+        let change = unseen(&mesh, &serving(selector, zone)).change.unwrap();
+        let [resource] = change.permissions() else { panic!("{change:?}") };
+        assert_eq!(resource["spec"]["targetRef"], target);
+        // A global control plane takes no permission of a zone, and permissions of this zone select no one elsewhere.
+        assert_eq!(resource["labels"]["kuma.io/origin"] == "zone", zone.is_none(), "{resource}");
+        assert_eq!(change.text().contains("apply it on the global control plane"), zone.is_some());
+    }
+    let name = MemberSelector::Name("backend-9".to_owned());
+    for serving in
+        [vec![], serving(&MemberSelector::Nothing, None).to_vec(), serving(&name, Some("west")).to_vec()]
+    {
+        let change = unseen(&mesh, &serving).change.unwrap();
+        assert!(matches!(change, Change::NotOffered { .. }), "{change:?}");
+        assert!(
+            change.permissions().is_empty() && change.text().contains("none is offered"),
+            "{}",
+            change.text()
+        );
+    }
 }
 
 #[test]
@@ -162,11 +288,11 @@ fn what_is_offered_lets_the_client_in_and_no_other_one() {
             }
             let found = asked(&of(resources.clone()), "web-1", "backend", true, false);
             let change = found.change.unwrap();
-            assert_eq!(matches!(change, Change::Except { .. }), is_exception, "{change:?}");
+            assert_eq!(change.rules().is_empty(), !is_exception, "{change:?}");
             let kind = if with_labels { "Dataplane" } else { "MeshSubset" };
-            assert_eq!(change.resource().unwrap()["spec"]["targetRef"]["kind"], kind);
-            assert_eq!(change.resource().unwrap()["name"], "web-to-backend");
-            let written = of(resources.into_iter().chain([offered(&change)]).collect());
+            assert_eq!(change.permissions()[0]["spec"]["targetRef"]["kind"], kind);
+            assert_eq!(change.permissions()[0]["name"], "web-to-backend");
+            let written = of(resources.into_iter().chain(offered(&change)).collect());
             assert_eq!(asked(&written, "web-1", "backend", true, false).verdict, Verdict::Reachable);
             assert_eq!(asked(&written, "batch-1", "backend", true, false).verdict, Verdict::Trimmed);
             assert_eq!(asked(&written, "web-1", "batch", true, false).verdict, Verdict::Trimmed);
@@ -192,15 +318,15 @@ fn the_server_name_that_is_let_in_counts() {
     let inbound = &matching::inbounds(dataplane)[0];
     let policies = mesh.policies_of(Kind::MeshTrafficPermission);
     let asked = policy::permission::resolve(policies, dataplane, inbound, &policy::PolicySelector::default());
-    let client = Client::of_dataplane(&mesh.dataplanes["web-1"]);
+    let client = ClientClass::of(&mesh, &mesh.dataplanes["web-1"]);
     let verdicts: BTreeSet<Verdict> = [vec!["new"], vec!["old", "new"]]
         .into_iter()
         .map(|names| {
             let server_names: Arc<[String]> = names.into_iter().map(str::to_owned).collect();
-            let call = Call { mesh: &mesh, client: &client, destination: "b", trims: false };
+            let call = call(&mesh, &client, "b", false);
             let place = Place::Inbound(dataplane, inbound);
             let requires = Requirement::Permission(asked.clone());
-            explain(&call, &[Server { place, requires, server_names }]).verdict
+            explain(&call, &[Server { place, requires, permissive: false, server_names }]).verdict
         })
         .collect();
     assert_eq!(verdicts, BTreeSet::from([Verdict::Reachable]));
@@ -215,10 +341,11 @@ fn a_server_that_is_not_known_here_may_let_in_whom_it_does_not_surely_refuse() {
     let requires =
         policy::permission::resolve(policies, backend, inbound, &policy::PolicySelector::default());
     for (client, verdict) in [("web-1", Verdict::Unknown), ("batch-1", Verdict::Trimmed)] {
-        let client = Client::of_dataplane(&mesh.dataplanes[client]);
-        let call = Call { mesh: &mesh, client: &client, destination: "b", trims: true };
+        let client = ClientClass::of(&mesh, &mesh.dataplanes[client]);
+        let call = call(&mesh, &client, "b", true);
         let requires = Requirement::Permission(requires.clone());
-        let server = Server { place: Place::Unseen, requires, server_names: Arc::default() };
+        let server =
+            Server { place: Place::Unseen, requires, permissive: false, server_names: Arc::default() };
         let found = explain(&call, &[server]);
         assert_eq!((found.verdict, found.answers[0].server.as_str()), (verdict, "not known here"));
     }
@@ -227,17 +354,18 @@ fn a_server_that_is_not_known_here_may_let_in_whom_it_does_not_surely_refuse() {
 #[test]
 fn an_egress_is_asked_by_server_name_and_so_is_what_is_offered() {
     let mesh = of(world([]));
-    let client = Client::of_dataplane(&mesh.dataplanes["web-1"]);
+    let client = ClientClass::of(&mesh, &mesh.dataplanes["web-1"]);
     let names: Arc<[String]> = Arc::new(["the-name".to_owned()]);
-    let call = Call { mesh: &mesh, client: &client, destination: "outside", trims: false };
+    let call = call(&mesh, &client, "outside", false);
     let server = |requires| Server {
         place: Place::Egress,
         requires: Requirement::Permission(requires),
+        permissive: false,
         server_names: names.clone(),
     };
     let found = explain(&call, &[server(policy::Permissions::default())]);
     assert_eq!((found.verdict, found.answers[0].server.as_str()), (Verdict::Denied, "egress"));
-    let permission = Arc::new(offered(&found.change.unwrap()));
+    let permission = Arc::new(offered(&found.change.unwrap()).remove(0));
     let then = policy::permission::behind_names([&permission], &names, None).unwrap();
     assert_eq!(explain(&call, &[server(then)]).verdict, Verdict::Reachable);
 }

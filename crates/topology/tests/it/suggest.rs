@@ -1,5 +1,6 @@
 //! Permissions that are suggested for observed calls.
 
+mod everyone;
 mod random;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -99,7 +100,10 @@ impl World {
     }
 
     fn closed(mut self, suggestions: &Suggestions) -> World {
-        self.resources.retain(|it| !suggestions.allow_all.iter().any(|gone| gone.key == it.key));
+        self.resources.retain(|it| !suggestions.allow_all.iter().any(|gone| gone.policy.key == it.key));
+        for rest in suggestions.allow_all.iter().filter_map(|all| all.rest.as_ref()) {
+            self = self.with(written(rest));
+        }
         for closing in &suggestions.closing {
             self = self.with(written(closing));
         }
@@ -324,7 +328,7 @@ fn a_permission_selects_exactly_the_inbounds_that_are_called_or_says_so() {
     let third = serving("backend-3", "10.0.0.7", "backend");
     let (wide, notes) = target(World::new().with(other).with(third));
     assert_eq!(wide, by_service("backend"));
-    assert!(notes[0].contains("selects 1 besides (of Dataplanes backend-2)"), "{notes:?}");
+    assert!(notes[0].contains("also selects 1 others (of Dataplanes backend-2)"), "{notes:?}");
 }
 
 #[test]

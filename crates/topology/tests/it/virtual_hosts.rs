@@ -1,4 +1,4 @@
-//! Hostnames that VirtualOutbounds make: which ones, who wins, and what a change of them costs.
+//! Hostnames that VirtualOutbounds create: which ones, who wins, and what a change of them costs.
 
 use jiff::Timestamp;
 use resources::{Key, Kind, Resource};

@@ -64,7 +64,7 @@ impl Saved {
     }
 
     /// What `iptables-restore --noflush` takes to remove what is ours and add the given lines to their
-    /// tables. Each table changes at once. `None` when rules of ours cannot be told from others.
+    /// tables. Each table changes at once. `None` when our rules cannot be distinguished from others.
     pub fn replacing(&self, mut added: Vec<(&'static str, Vec<String>)>) -> Option<String> {
         let is_commented =
             self.tables.iter().flat_map(|table| &table.rules).any(|rule| rule.contains(COMMENTS));

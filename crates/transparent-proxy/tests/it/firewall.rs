@@ -150,7 +150,7 @@ fn rules_without_comments_are_not_touched() {
     world.install("comments: {disabled: true}").unwrap();
     let before = world.saved("nft");
     for error in [world.uninstall("").unwrap_err(), world.install("").unwrap_err()] {
-        assert!(error.to_string().contains("without the comments that identify"), "{error}");
+        assert!(error.to_string().contains("have no identifying comments"), "{error}");
     }
     assert_eq!(world.saved("nft"), before);
 }

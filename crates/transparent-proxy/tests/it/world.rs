@@ -132,7 +132,7 @@ pub fn ask(namespace: &Namespace, user: u32, ip: IpAddr) -> String {
     bash(namespace, user, &script)
 }
 
-/// Calls one after the other until told to stop: what was said to them, and how many there were.
+/// Calls one after the other until stopped: what was said to them, and how many there were.
 pub fn call_until(
     namespace: &Namespace,
     target: SocketAddr,

@@ -83,7 +83,7 @@ pub(super) struct Channel {
     subscribed: HashSet<Name>,
     /// What the proxy has for certain.
     held: HashSet<ByName>,
-    /// What the proxy may have, with the version it told when that is not known to be another one.
+    /// What the proxy may have, with the version it reported when that is not known to be another one.
     uncertain: HashMap<Name, Option<u128>>,
     /// What the proxy did not have when it refused a response with it, and has not taken since.
     lacking: HashSet<Name>,
@@ -244,7 +244,7 @@ impl Channel {
         names.iter().for_each(|name| self.review(name, target.get(name)));
     }
 
-    /// A version the proxy told is certain once the target has the same.
+    /// A version the proxy reported is certain once the target has the same.
     fn recognise(&mut self, name: &Name, target: Resources<'_>) {
         let told = self.uncertain.get(name).copied().flatten();
         if let Some(known) = target.get(name).filter(|known| Some(known.version) == told) {

@@ -14,8 +14,8 @@ use crate::{
     blame::blamed,
     encoded::{Encoded, parse_version},
     message::Request,
+    nack_message,
     target::{Resources, Type},
-    words,
 };
 
 /// How many refused versions of a name, and how many refused sets, are remembered.
@@ -159,7 +159,7 @@ impl Channel {
         let rejection = |name: Arc<str>, version| Rejection {
             name,
             version,
-            message: words::kept(&error.message),
+            message: nack_message::kept(&error.message),
             has_another: false,
         };
         for resource in blamed.iter().filter_map(|name| set.get(name)) {

@@ -14,7 +14,7 @@ use xds::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::proxy::{Proxy, is, words};
+use crate::proxy::{SimulatedEnvoy, is, words};
 
 /// A cluster with endpoints of its own when `eds`; revision 0 of anything is refused by the proxy.
 #[derive(Debug, Clone)]
@@ -125,7 +125,7 @@ pub fn target(world: &World) -> Target {
 struct Line {
     stream: Stream,
     target: Arc<Target>,
-    proxy: Proxy,
+    proxy: SimulatedEnvoy,
     inbox: VecDeque<DeltaResponse>,
     in_flight: BTreeSet<String>,
     last_sent: BTreeMap<(Type, String), String>,
@@ -138,7 +138,7 @@ impl Line {
         let mut line = Line {
             stream: Stream::new(),
             target: Arc::default(),
-            proxy: Proxy::default(),
+            proxy: SimulatedEnvoy::default(),
             inbox: VecDeque::new(),
             in_flight: BTreeSet::new(),
             last_sent: BTreeMap::new(),

@@ -29,7 +29,7 @@ struct Held {
 }
 
 #[derive(Default)]
-pub struct Proxy {
+pub struct SimulatedEnvoy {
     held: [Held; Type::ALL.len()],
     /// Clusters that were replaced and wait for endpoints.
     warming: BTreeSet<String>,
@@ -50,7 +50,7 @@ pub fn is(body: &str, word: &str) -> bool {
     body.split(' ').any(|known| known == word)
 }
 
-impl Proxy {
+impl SimulatedEnvoy {
     pub fn bodies(&self, kind: Type) -> &BTreeMap<String, String> {
         &self.held[kind as usize].bodies
     }

@@ -107,7 +107,7 @@ impl Line {
                     self.inbox.push_back(response);
                 }
                 Action::Acked { kind, .. } => assert!(self.in_flight.remove(kind.url())),
-                // Names that cross a response are told again with its acknowledgement.
+                // Names that cross a response are sent again with its acknowledgement.
                 Action::Ignored { .. } => {}
                 other => panic!("{other:?}"),
             }

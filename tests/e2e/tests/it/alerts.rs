@@ -79,7 +79,8 @@ fn diagnostics(control_plane: &ControlPlane) -> SocketAddr {
     ([127, 0, 0, 1], control_plane.ports()[1]).into()
 }
 
-/// A global control plane, a zone with a proxy, something that changed, and a caller with a bad token.
+/// A global control plane, a zone with a proxy, something that changed, a policy that selects nothing (a finding), and
+/// a caller with a bad token.
 fn federation() -> (Federation, impl Sized) {
     let federation = Federation::start(&["east"], true);
     let proxy = federation.serve("east", "web", "web");
@@ -88,6 +89,10 @@ fn federation() -> (Federation, impl Sized) {
         "to": [{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "9s"}}]}});
     let east = federation.zone("east");
     east.put("/meshes/default/meshtimeouts/slow", &timeout);
+    let mut useless = timeout;
+    useless["name"] = json!("useless");
+    useless["spec"]["targetRef"] = json!({"kind": "Dataplane", "labels": {"app": "absent"}});
+    east.put("/meshes/default/meshtimeouts/useless", &useless);
     // Said to come through a proxy: direct calls from this machine need no token.
     let request = ureq::get(format!("{}/meshes", east.control_plane.address()))
         .header("x-forwarded-for", "192.0.2.1")

@@ -9,7 +9,7 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use e2e::{
     Setup, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{call, dataplane, with_outbound},
 };
 use rustls::{
@@ -64,7 +64,7 @@ fn a_certificate_of_another_mesh_is_refused() {
     assert_eq!(answered_by(allowed, 10001), "web-1");
 }
 
-/// Believes any server: the question is whether the server believes the client.
+/// Trusts any server: the question is whether the server trusts the client.
 #[derive(Debug)]
 struct Gullible;
 
@@ -162,8 +162,8 @@ fn the_authority_of_a_mesh_is_replaced_without_a_failed_request() {
     assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
 }
 
-/// How many roots of its mesh a proxy believes.
-fn roots(proxy: &Proxy) -> usize {
+/// How many roots of its mesh a proxy trusts.
+fn roots(proxy: &RunningProxy) -> usize {
     let dump = proxy.admin("/config_dump?resource=dynamic_active_secrets").unwrap();
     let dump: Value = serde_json::from_str(&dump).unwrap();
     let secrets = dump["configs"].as_array().into_iter().flatten();

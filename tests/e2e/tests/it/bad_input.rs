@@ -7,7 +7,7 @@ use e2e::{
     Setup,
     discovery::{Address, Identity, Known, Stream, send_raw},
     eventually, grpc,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::{Service, dataplane, with_outbound},
 };
 use serde_json::{Value, json};
@@ -22,8 +22,8 @@ struct Bystanders {
     world: World,
     address: Ipv4Addr,
     runtime: Runtime,
-    _server: (Service, Proxy, Ipv4Addr),
-    _client: Proxy,
+    _server: (Service, RunningProxy, Ipv4Addr),
+    _client: RunningProxy,
 }
 
 impl Bystanders {
@@ -143,7 +143,7 @@ fn a_dataplane_that_cannot_be_is_refused_with_the_reason() {
     unknown["networking"]["inbound"][0]["tags"]["kuma.io/protocol"] = json!("smtp");
     here.check_refused(&here.identity(unknown.clone()), Code::InvalidArgument, "smtp");
 
-    let mut agent = Proxy::spawn(&here.world.control_plane, &unknown, &Options::default()).unwrap();
+    let mut agent = RunningProxy::spawn(&here.world.control_plane, &unknown, &Options::default()).unwrap();
     assert!(!agent.ended().unwrap().success());
     assert!(agent.log().contains("smtp"), "{}", agent.log());
 
@@ -221,7 +221,7 @@ fn an_agent_that_believes_another_authority_says_so() {
     let elsewhere = World::join(Setup::default());
     let authority = elsewhere.control_plane.work_dir().join("kuma-cp.crt");
     let options = Options { authority: Some(authority), ..Options::default() };
-    let mut agent = Proxy::spawn(&here.world.control_plane, &own("mistaken"), &options).unwrap();
+    let mut agent = RunningProxy::spawn(&here.world.control_plane, &own("mistaken"), &options).unwrap();
     assert!(!agent.ended().unwrap().success());
     assert!(agent.log().contains("ca-cert-file"), "{}", agent.log());
     here.are_served();

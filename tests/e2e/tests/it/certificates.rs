@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use e2e::{
     ControlPlane, Profile, Setup, eventually, program,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::dataplane,
 };
 use serde_json::Value;
@@ -13,7 +13,7 @@ fn service(name: &str) -> Value {
     dataplane(name, name, own_address(), "http", ([127, 0, 0, 1], 9).into())
 }
 
-fn is_connected(proxy: &Proxy) -> bool {
+fn is_connected(proxy: &RunningProxy) -> bool {
     proxy.stat("control_plane.connected_state").is_ok_and(|connected| connected == 1)
 }
 
@@ -43,7 +43,7 @@ fn proxies_that_trust_both_certificates_stay_with_a_control_plane_that_changes_i
     let both = work.path().join("both.crt");
     fs::write(&both, format!("{}{}", read(files.path()), read(next.path()))).unwrap();
     let options = Options { authority: Some(both), ..Options::default() };
-    let web = Proxy::start(&control_plane, &service("web"), &options).unwrap();
+    let web = RunningProxy::start(&control_plane, &service("web"), &options).unwrap();
     eventually("the proxy to be connected", || is_connected(&web)).unwrap();
 
     for name in ["tls.crt", "tls.key"] {
@@ -53,7 +53,7 @@ fn proxies_that_trust_both_certificates_stay_with_a_control_plane_that_changes_i
     eventually("both servers to have the new certificate", replaced).unwrap();
     assert!(is_connected(&web), "an open connection goes on");
     // Who connects now sees the new certificate.
-    let backend = Proxy::start(&control_plane, &service("backend"), &options).unwrap();
+    let backend = RunningProxy::start(&control_plane, &service("backend"), &options).unwrap();
     eventually("another proxy to be connected", || is_connected(&backend)).unwrap();
     control_plane.kill().unwrap();
     eventually("the first proxy to notice", || !is_connected(&web)).unwrap();
@@ -66,7 +66,7 @@ fn proxies_that_trust_both_certificates_stay_with_a_control_plane_that_changes_i
 fn proxies_connect_to_a_control_plane_that_was_restored_in_another_folder() {
     let (work, restored) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut control_plane = ControlPlane::start(work.path(), Setup::default()).unwrap();
-    let proxy = Proxy::start(&control_plane, &service("web"), &Options::default()).unwrap();
+    let proxy = RunningProxy::start(&control_plane, &service("web"), &Options::default()).unwrap();
     eventually("the proxy to be connected", || is_connected(&proxy)).unwrap();
     let made = control_plane.client().get("/_backup").unwrap();
     assert_eq!(made.status, 200, "{}", made.body);

@@ -6,7 +6,7 @@ use e2e::{
     Setup,
     discovery::{Address, Identity, Known, Stream},
     eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{call, dataplane},
 };
 use tokio::runtime::Runtime;
@@ -18,7 +18,7 @@ use crate::world::{World, answered_by, by_reference, client, every_client, load}
 /// configuration does not.
 const ALMOST_NOTHING: u64 = 2048;
 
-fn received(proxy: &Proxy) -> u64 {
+fn received(proxy: &RunningProxy) -> u64 {
     proxy.stat("cluster.ads_cluster.upstream_cx_rx_bytes_total").unwrap()
 }
 

@@ -87,7 +87,7 @@ fn survive(mut control_plane: ControlPlane, kills: usize) {
     assert!(written >= kills, "only {written} writes in {kills} rounds prove nothing");
 }
 
-/// Writes until told to stop or until the control plane is gone.
+/// Writes until stopped or until the control plane is gone.
 fn write(
     client: &Client,
     writer: usize,

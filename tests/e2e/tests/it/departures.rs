@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use e2e::{Setup, eventually, proxy::Proxy, service::Service};
+use e2e::{Setup, eventually, proxy::RunningProxy, service::Service};
 
 use crate::world::{World, answered_by, by_reference, by_tags, client, load};
 
@@ -15,9 +15,9 @@ fn world() -> World {
 /// Two replicas, and a client that has had an answer of each.
 struct Replicas {
     world: World,
-    leaving: (Service, Proxy, Ipv4Addr),
-    _staying: (Service, Proxy, Ipv4Addr),
-    caller: Proxy,
+    leaving: (Service, RunningProxy, Ipv4Addr),
+    _staying: (Service, RunningProxy, Ipv4Addr),
+    caller: RunningProxy,
     address: Ipv4Addr,
 }
 
@@ -35,7 +35,7 @@ fn replicas() -> Replicas {
 }
 
 /// Waits until the caller's Envoy no longer knows the endpoint.
-fn is_forgotten(caller: &Proxy, endpoint: Ipv4Addr) {
+fn is_forgotten(caller: &RunningProxy, endpoint: Ipv4Addr) {
     let endpoint = format!("::{endpoint}:");
     eventually("the endpoint to go", || {
         caller.admin("/clusters").is_ok_and(|clusters| !clusters.contains(&endpoint))
@@ -66,7 +66,7 @@ fn a_backend_that_is_killed_fails_no_call() {
 }
 
 #[test]
-fn an_agent_that_stops_without_a_farewell_fails_no_call() {
+fn an_agent_that_stops_without_a_drain_notice_fails_no_call() {
     let Replicas { world, leaving, _staying, caller, address } = replicas();
     let (calls, failures) = load(address, 10001, || {
         let (_app, proxy, endpoint) = leaving;

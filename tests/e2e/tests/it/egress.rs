@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use e2e::{
     Client, Kumactl, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{Service, call},
 };
 use resources::naming::kds::hashed_name;
@@ -120,7 +120,7 @@ fn an_egress_asks_permissions_by_server_name_and_zone_proxies_are_inspected_ever
 }
 
 /// Asks for what the ingress of `west` and the egress of `east` say, wherever that can be asked.
-fn all_tell(federation: &Federation, proxies: [&Proxy; 2]) {
+fn all_tell(federation: &Federation, proxies: [&RunningProxy; 2]) {
     let backend = "kri_msvc_default_west__backend_main";
     tells(federation.zone("west"), "zoneingress", "gate-west", backend);
     tells(federation.zone("east"), "zoneegress", "exit-east", backend);

@@ -6,7 +6,7 @@ use std::{fs, net::Ipv4Addr};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use e2e::{
     Setup, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::call,
 };
 use rustls::{SupportedProtocolVersion, version::TLS12};
@@ -50,7 +50,7 @@ fn secret(name: &str) -> Value {
     json!({"secret": name})
 }
 
-/// What clients may be told about servers that `authority` vouches for, `stranger` does not.
+/// What clients may be configured with for servers that `authority` signed for, and `stranger` did not.
 fn cases(authority: &Authority, stranger: &Authority) -> Vec<Case> {
     let any = serve(authority, "shop.test", &Demands::default());
     let older = serve(authority, "shop.test", &Demands { versions: OLDER, ..Demands::default() });
@@ -135,7 +135,7 @@ fn put_secret(world: &World, name: &str, content: &str) {
 }
 
 /// Neither Envoy nor the control plane shows a key.
-fn keeps_secrets(world: &World, proxy: &Proxy, path: &str, pair: &Pair) {
+fn keeps_secrets(world: &World, proxy: &RunningProxy, path: &str, pair: &Pair) {
     let shown = world.control_plane.client().get(path).unwrap();
     assert_eq!(shown.status, 200, "{path}: {}", shown.body);
     let secret = pair.key.lines().nth(1).unwrap();

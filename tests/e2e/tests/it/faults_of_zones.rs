@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use e2e::{ControlPlane, Kumactl, Setup, eventually, proxy::Proxy, service::Service};
+use e2e::{ControlPlane, Kumactl, Setup, eventually, proxy::RunningProxy, service::Service};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -50,7 +50,7 @@ const RESOLVED: [&str; 2] = ["cluster.ads_cluster.", "cluster.system_"];
 struct World {
     relayed: Relayed,
     /// By name.
-    proxies: BTreeMap<String, Proxy>,
+    proxies: BTreeMap<String, RunningProxy>,
     _apps: Vec<Service>,
     /// Where the outbounds of the clients in east and west are.
     web: Ipv4Addr,
@@ -281,7 +281,7 @@ fn endpoint_of(world: &World, zone: &str, dataplane: &str) -> String {
 }
 
 /// Ends an instance of `backend` in order, and waits until `caller` no longer calls it.
-fn is_ended(world: &World, zone: &str, (name, mut proxy): (&str, Proxy)) {
+fn is_ended(world: &World, zone: &str, (name, mut proxy): (&str, RunningProxy)) {
     let control_plane = world.federation().zone(zone).control_plane.client();
     let path = format!("/meshes/default/dataplanes/{name}");
     let endpoint = endpoint_of(world, zone, name);

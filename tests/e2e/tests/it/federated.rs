@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use e2e::{
     ControlPlane, Setup, eventually, own_port,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::{Service, dataplane},
 };
 use resources::naming::kds::hashed_name;
@@ -89,7 +89,7 @@ impl Federation {
     }
 
     /// An instance of a service in a zone.
-    pub fn serve(&self, zone: &str, name: &str, service: &str) -> (Service, Proxy) {
+    pub fn serve(&self, zone: &str, name: &str, service: &str) -> (Service, RunningProxy) {
         let app = Service::start(name, "http", (own_address(), 9000).into()).unwrap();
         let definition = dataplane(name, service, own_address(), "http", app.address);
         let proxy = self.zone(zone).proxy_with(&definition, &self.variables());
@@ -97,12 +97,12 @@ impl Federation {
     }
 
     /// A proxy in a zone that only calls others: its outbounds are at ports 10001, 10002, … of its address.
-    pub fn client(&self, zone: &str, name: &str, targets: &[Value]) -> (Proxy, Ipv4Addr) {
+    pub fn client(&self, zone: &str, name: &str, targets: &[Value]) -> (RunningProxy, Ipv4Addr) {
         client_with(self.zone(zone), name, targets, &self.variables())
     }
 
     /// Starts a zone's ingress, and waits until every other zone knows it.
-    pub fn ingress(&self, zone: &str) -> (Proxy, Ipv4Addr) {
+    pub fn ingress(&self, zone: &str) -> (RunningProxy, Ipv4Addr) {
         let address = own_address();
         let networking = json!({
             "address": address, "port": INGRESS, "advertisedAddress": address, "advertisedPort": INGRESS
@@ -118,12 +118,12 @@ impl Federation {
         (proxy, address)
     }
 
-    pub fn egress(&self, zone: &str) -> Proxy {
+    pub fn egress(&self, zone: &str) -> RunningProxy {
         self.egress_at(zone).0
     }
 
     /// A zone's egress and where it listens.
-    pub fn egress_at(&self, zone: &str) -> (Proxy, Ipv4Addr) {
+    pub fn egress_at(&self, zone: &str) -> (RunningProxy, Ipv4Addr) {
         let address = own_address();
         let definition = json!({"type": "ZoneEgress", "name": format!("exit-{zone}"),
             "networking": {"address": address, "port": EGRESS}});
@@ -156,7 +156,7 @@ pub fn zone_proxy(
     (zone, kind): (&str, &str),
     definition: &Value,
     variables: &[(&str, &str)],
-) -> Proxy {
+) -> RunningProxy {
     let request = json!({"zone": zone, "scope": [kind], "validFor": "1h"});
     let token = issuer.control_plane.client().post("/tokens/zone", &request).unwrap();
     assert_eq!(token.status, 200, "{}", token.body);
@@ -166,7 +166,7 @@ pub fn zone_proxy(
         arguments: vec![format!("--proxy-type={kind}")],
         ..Options::default()
     };
-    Proxy::start(&world.control_plane, definition, &options)
+    RunningProxy::start(&world.control_plane, definition, &options)
         .unwrap_or_else(|error| panic!("{error:#}\n{}", world.control_plane.log()))
 }
 

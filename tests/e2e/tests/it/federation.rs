@@ -2,7 +2,7 @@
 
 use e2e::{
     ControlPlane, Kumactl, Setup, eventually, own_port,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
 };
 use resources::naming::kds::hashed_name;
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ fn a_mesh_comes_to_the_zone_and_its_proxies_are_seen_and_asked_through_global() 
     zones.put(&zones.global, "/meshes/default", &mesh);
     // The authority is made once, for all zones.
     zones.arrives(&zones.east, "/meshes/default/secrets/default.ca-builtin-cert-ca");
-    let web = Proxy::start(&zones.east, &dataplane("web"), &Options::default()).unwrap();
+    let web = RunningProxy::start(&zones.east, &dataplane("web"), &Options::default()).unwrap();
 
     let there = format!("/meshes/default/dataplanes/{}", on_global("web"));
     zones.arrives(&zones.global, &there);

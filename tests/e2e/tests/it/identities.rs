@@ -3,7 +3,7 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use e2e::{
     Setup, eventually,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::{Service, call, dataplane, with_outbound},
 };
 use rcgen::{
@@ -28,7 +28,7 @@ fn labelled(mut dataplane: Value, workload: &str) -> Value {
 }
 
 /// Whose certificate a proxy shows now.
-fn shows(proxy: &Proxy, what: &str) -> bool {
+fn shows(proxy: &RunningProxy, what: &str) -> bool {
     proxy.admin("/certs").is_ok_and(|certs| certs.contains(what))
 }
 
@@ -54,7 +54,7 @@ fn a_mesh_moves_to_identities_and_their_authority_is_replaced_without_a_failed_r
         labelled(dataplane("client", "client", address, "http", (own_address(), 9000).into()), "client");
     let client = world.proxy(&with_outbound(own, address, 10001, by_reference("web")));
     assert_eq!(answered_by(address, 10001), "web-1");
-    let show = |proxy: &Proxy, id: &str| {
+    let show = |proxy: &RunningProxy, id: &str| {
         eventually(&format!("a certificate of {id}"), || shows(proxy, id)).unwrap_or_else(|error| {
             panic!("{error}: {}\n{}", proxy.admin("/certs").unwrap(), world.control_plane.log())
         });
@@ -79,13 +79,13 @@ fn a_mesh_moves_to_identities_and_their_authority_is_replaced_without_a_failed_r
         show(&server, "spiffe://shop.example/workload/web");
         put(&identity("first", json!({})));
         show(&client, "spiffe://shop.example/workload/client");
-        // Another authority of the same trust domain: it is believed before it signs.
+        // Another authority of the same trust domain: it is trusted before it signs.
         put(&identity("second", json!({"selects": "nothing"})));
         ready("second");
-        eventually("both authorities to be believed", || {
-            [&server, &client].iter().all(|proxy| believed(proxy) == 2)
+        eventually("both authorities to be trusted", || {
+            [&server, &client].iter().all(|proxy| trusted(proxy) == 2)
         })
-        .unwrap_or_else(|error| panic!("{error}: {} {}", believed(&server), believed(&client)));
+        .unwrap_or_else(|error| panic!("{error}: {} {}", trusted(&server), trusted(&client)));
         put(&identity("second", json!({"kuma.io/workload": "web"})));
         world.insight("web-1", |insight| {
             insight["mTLS"]["issuedBackend"].as_str().is_some_and(|kri| kri.ends_with("_second_"))
@@ -148,12 +148,12 @@ fn given(algorithm: &'static SignatureAlgorithm) -> Value {
 }
 
 /// A proxy whose token says its workload, as one needs that an identity names by it.
-fn vouched_for(world: &World, dataplane: &Value) -> Proxy {
+fn vouched_for(world: &World, dataplane: &Value) -> RunningProxy {
     let (name, workload) = (&dataplane["name"], &dataplane["labels"]["kuma.io/workload"]);
     let claims = json!({"mesh": "default", "name": name, "workload": workload, "validFor": "1h"});
     let token = world.control_plane.client().post("/tokens/dataplane", &claims).unwrap().body;
     let options = Options { token: Some(token), ..Options::default() };
-    Proxy::start(&world.control_plane, dataplane, &options)
+    RunningProxy::start(&world.control_plane, dataplane, &options)
         .unwrap_or_else(|error| panic!("{error:#}\n{}", world.control_plane.log()))
 }
 
@@ -182,8 +182,8 @@ fn proxies_whose_authority_has_another_kind_of_key_call_each_other() {
     }
 }
 
-/// How many authorities a proxy believes about the trust domain of the identities.
-fn believed(proxy: &Proxy) -> usize {
+/// How many authorities a proxy trusts for the trust domain of the identities.
+fn trusted(proxy: &RunningProxy) -> usize {
     let dump = proxy.admin("/config_dump?resource=dynamic_active_secrets").unwrap();
     let dump: Value = serde_json::from_str(&dump).unwrap();
     let secrets = dump["configs"].as_array().into_iter().flatten();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
-use e2e::{Kumactl, Setup, eventually, proxy::Proxy, service::Service, service::call};
+use e2e::{Kumactl, Setup, eventually, proxy::RunningProxy, service::Service, service::call};
 use serde_json::{Value, json};
 
 use crate::{
@@ -14,8 +14,8 @@ use crate::{
 struct Scene {
     world: World,
     kumactl: Kumactl,
-    callers: [(&'static str, Proxy, Ipv4Addr); 2],
-    _web: (Service, Proxy, Ipv4Addr),
+    callers: [(&'static str, RunningProxy, Ipv4Addr); 2],
+    _web: (Service, RunningProxy, Ipv4Addr),
 }
 
 impl Scene {
@@ -114,7 +114,7 @@ fn every_view_of_kumactl_shows_what_runs() {
 }
 
 /// `proxy config` and `inspect dataplane --type …` have the names that Envoy has.
-fn shows_the_parts(scene: &Scene, name: &str, proxy: &Proxy) {
+fn shows_the_parts(scene: &Scene, name: &str, proxy: &RunningProxy) {
     let live = Live::of(proxy);
     let parts = |part: &str| scene.json(&format!("proxy config {name} {part} -o json"));
     let listeners: BTreeSet<&str> = live.rows.iter().map(|row| row.listener.as_str()).collect();
@@ -150,7 +150,7 @@ fn shows_the_parts(scene: &Scene, name: &str, proxy: &Proxy) {
 }
 
 /// The layout says which names Envoy has, and statistics are found under them.
-fn shows_the_layout(scene: &Scene, name: &str, proxy: &Proxy) {
+fn shows_the_layout(scene: &Scene, name: &str, proxy: &RunningProxy) {
     let live = Live::of(proxy);
     let layout = scene.json(&format!("inspect dataplane {name} -o json"));
     let summary = scene.json(&format!("inspect dataplane {name} --type stats --format summary -o json"));

@@ -2,7 +2,7 @@
 
 use e2e::{
     ControlPlane, Log, Setup, eventually,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::dataplane,
 };
 use nix::{
@@ -36,7 +36,7 @@ fn a_control_plane_whose_log_cannot_be_written_stores_serves_and_ends() {
         assert_eq!(write(&control_plane, "kept"), 201, "{log:?}");
         // A new stream logs, and so does its end.
         let own = dataplane("web", "web", own_address(), "http", (own_address(), 9000).into());
-        drop(Proxy::start(&control_plane, &own, &Options::default()).unwrap());
+        drop(RunningProxy::start(&control_plane, &own, &Options::default()).unwrap());
         assert_eq!(write(&control_plane, "kept-too"), 201, "{log:?}");
         assert_eq!(control_plane.diagnostics().get("/ready").unwrap().status, 200, "{log:?}");
         assert!(control_plane.stop().unwrap().success(), "{log:?}");
@@ -62,7 +62,7 @@ fn an_agent_whose_log_reader_is_gone_starts_envoy_again_and_ends() {
     let world = World::start(Setup::default());
     let own = dataplane("web", "web", own_address(), "http", (own_address(), 9000).into());
     let options = Options { log: Log::ReaderGone, ..Options::default() };
-    let mut proxy = Proxy::start(&world.control_plane, &own, &options).unwrap();
+    let mut proxy = RunningProxy::start(&world.control_plane, &own, &options).unwrap();
     let crashed = children(proxy.pid());
     for pid in &crashed {
         kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();

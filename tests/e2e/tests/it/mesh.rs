@@ -2,7 +2,7 @@
 
 use e2e::{
     Setup, eventually,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::{call, call_tcp, dataplane},
 };
 use serde_json::json;
@@ -48,7 +48,7 @@ fn a_token_of_somebody_else_is_refused_and_the_agent_says_so() {
     let token = world.control_plane.client().post("/tokens/dataplane", &request).unwrap().body;
     let own = dataplane("web-1", "web", own_address(), "http", (own_address(), 9000).into());
     let options = Options { token: Some(token), ..Options::default() };
-    let mut proxy = Proxy::spawn(&world.control_plane, &own, &options).unwrap();
+    let mut proxy = RunningProxy::spawn(&world.control_plane, &own, &options).unwrap();
     assert!(!proxy.ended().unwrap().success());
     assert!(proxy.log().contains("token"), "{}", proxy.log());
 }
@@ -78,7 +78,7 @@ fn a_control_plane_that_dies_and_returns_is_not_noticed() {
     let (_app, _proxy, _) = world.service("web-1", "web", "http");
     let (proxy, address) = client(&world, "client", &[by_reference("web")]);
     assert_eq!(answered_by(address, 10001), "web-1");
-    let updates = |proxy: &Proxy| {
+    let updates = |proxy: &RunningProxy| {
         ["cluster_manager.cds.update_success", "listener_manager.lds.update_success"]
             .map(|name| proxy.stat(name).unwrap())
     };

@@ -10,7 +10,7 @@ use std::{
 use e2e::{
     Setup, eventually,
     prometheus::Prometheus,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{Service, dataplane},
 };
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ fn policy(profile: &str, applications: &Value, collector: SocketAddr) -> Value {
 
 struct Scraped {
     name: &'static str,
-    proxy: Proxy,
+    proxy: RunningProxy,
     address: Ipv4Addr,
     _app: Service,
 }

@@ -11,7 +11,7 @@ use std::{
 use e2e::{
     Setup, eventually,
     prometheus::Prometheus,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{Service, call_tcp, dataplane, with_outbound},
 };
 use serde_json::{Value, json};
@@ -131,7 +131,7 @@ fn unified(series: &str) -> String {
 
 struct Scraped {
     name: &'static str,
-    proxy: Proxy,
+    proxy: RunningProxy,
     address: Ipv4Addr,
     metrics: SocketAddr,
 }

@@ -2,7 +2,7 @@
 
 use e2e::{
     Setup, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{Service, call, dataplane},
 };
 use serde_json::json;
@@ -33,7 +33,7 @@ fn names_are_flipped_under_load_without_a_failed_request_and_permissions_stay() 
     let status = |address| call(address, 10001).map(|answer| answer.status).unwrap_or_default();
     eventually("permissions to be in effect", || status(friend) == 200 && status(foe) == 403).unwrap();
 
-    let serves_and_refuses = |proxy: &Proxy, filter: &str, permissions: &str| {
+    let serves_and_refuses = |proxy: &RunningProxy, filter: &str, permissions: &str| {
         let counts = || {
             let count = |name: &str| proxy.stat(&format!("http.{filter}.rbac.{permissions}.{name}")).unwrap();
             (count("allowed"), count("denied"))

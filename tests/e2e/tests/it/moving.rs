@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use e2e::{
     ControlPlane, Setup, eventually,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::{Service, call, dataplane},
 };
 use tempfile::TempDir;
@@ -78,7 +78,7 @@ fn the_control_plane_of_a_mesh_is_replaced_under_load_without_a_failed_call() {
     let third = dataplane("web-3", "web", own_address(), "http", app.address);
     let authority = Some(old_home.join("kuma-cp.crt"));
     let options = Options { authority, ..Options::default() };
-    let _three = Proxy::start(&world.control_plane, &third, &options).unwrap();
+    let _three = RunningProxy::start(&world.control_plane, &third, &options).unwrap();
     eventually("the new proxy to be called", || answered_by(address, 10001) == "web-3").unwrap();
     world.put("/meshes/default/meshtrafficpermissions/every-client", &every_client("Deny"));
     eventually("the change to be in effect", || {

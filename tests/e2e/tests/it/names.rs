@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use e2e::proxy::Proxy;
+use e2e::proxy::RunningProxy;
 use serde_json::Value;
 
 /// What stands in a column that a listener has nothing for.
@@ -84,7 +84,7 @@ impl Row {
 pub struct Live {
     pub rows: BTreeSet<Row>,
     pub clusters: BTreeSet<String>,
-    /// Of clusters that Envoy was told about by the control plane.
+    /// Of clusters that the control plane sent to Envoy.
     pub endpoints: BTreeSet<String>,
     pub secrets: BTreeSet<String>,
     /// Route configurations with their virtual hosts.
@@ -95,7 +95,7 @@ pub struct Live {
 }
 
 impl Live {
-    pub fn of(proxy: &Proxy) -> Live {
+    pub fn of(proxy: &RunningProxy) -> Live {
         let dump: Value = serde_json::from_str(&proxy.admin("/config_dump?include_eds").unwrap()).unwrap();
         let dump = Dump(dump);
         let clusters = dump.clusters();
@@ -121,7 +121,7 @@ impl Live {
     }
 }
 
-fn stats(proxy: &Proxy) -> BTreeMap<String, u64> {
+fn stats(proxy: &RunningProxy) -> BTreeMap<String, u64> {
     let stats = proxy.admin("/stats?type=Counters").unwrap() + &proxy.admin("/stats?type=Gauges").unwrap();
     let read = |line: &str| {
         let (name, value) = line.split_once(": ")?;

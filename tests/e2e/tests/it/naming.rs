@@ -8,7 +8,7 @@ use std::{
 
 use e2e::{
     Setup, eventually, own_port,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{Service, call_tcp, dataplane, with_outbound},
 };
 use serde_json::{Value, json};
@@ -225,9 +225,9 @@ struct Scene {
     ports: [u16; 2],
     subject: Value,
     _apps: Vec<Service>,
-    _peers: Vec<(Service, Proxy, Ipv4Addr)>,
-    _others: Vec<Proxy>,
-    _caller: Proxy,
+    _peers: Vec<(Service, RunningProxy, Ipv4Addr)>,
+    _others: Vec<RunningProxy>,
+    _caller: RunningProxy,
     caller: Ipv4Addr,
 }
 
@@ -306,7 +306,7 @@ impl Scene {
 
 /// Every name in use is in the table, and everything in the table is in use.
 #[track_caller]
-fn check_names(proxy: &Proxy, rows: &[(&str, Row)], mode: Mode) -> Live {
+fn check_names(proxy: &RunningProxy, rows: &[(&str, Row)], mode: Mode) -> Live {
     let live = Live::of(proxy);
     for (what, row) in rows {
         assert!(live.rows.contains(row), "{mode:?}, {what}: no {row:#?}\namong {:#?}", live.rows);

@@ -71,7 +71,7 @@ fn calls_are_seen_with_the_identity_of_who_makes_them() {
     wait_for(&world, me, "kuma.io/service=web", |count| count == before + 5);
     let answer = observed(&world);
     assert_eq!(answer["proxies"], json!({"reporting": 3, "connected": 3}), "{answer}");
-    assert!(answer["since"].as_str() <= answer["until"].as_str() && answer["truncated"] == false, "{answer}");
+    assert!(answer["since"].as_str() <= answer["until"].as_str() && answer["dropped"] == false, "{answer}");
     assert_eq!(edges(&world).len(), 3, "{answer}");
 }
 

@@ -4,7 +4,7 @@ use std::{fs, io::Write, process::Command, thread};
 
 use e2e::{
     ControlPlane, Kumactl, Profile, Setup, eventually, program,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::dataplane,
 };
 use serde_json::{Value, json};
@@ -143,7 +143,7 @@ fn a_control_plane_killed_on_a_full_disk_starts_again_and_says_that_it_cannot_wr
     let dir = tempfile::tempdir().unwrap();
     let mut control_plane = ControlPlane::start(dir.path(), Setup::default()).unwrap();
     let own = dataplane("web", "web", own_address(), "http", (own_address(), 9000).into());
-    let proxy = Proxy::start(&control_plane, &own, &Options::default()).unwrap();
+    let proxy = RunningProxy::start(&control_plane, &own, &Options::default()).unwrap();
     let overview = "/meshes/default/dataplanes/web/_overview";
     let online = |control_plane: &ControlPlane| {
         let seen = control_plane.client().get(overview).map(|answer| answer.json()).unwrap_or_default();
@@ -233,7 +233,7 @@ fn without_postgresql_reads_are_marked_as_stale_and_writes_are_503_until_it_is_b
         .map(|dir| ControlPlane::start(dir.path(), Setup::default().on_postgres(&database)).unwrap());
     assert_eq!(put_timeout(&control_planes[0], "before", 1).status, 201);
     let own = dataplane("web", "web", own_address(), "http", (own_address(), 9000).into());
-    let proxy = Proxy::start(&control_planes[0], &own, &Options::default()).unwrap();
+    let proxy = RunningProxy::start(&control_planes[0], &own, &Options::default()).unwrap();
     let connected = || metric(&control_planes[0], "xds_proxies_connected ");
     eventually("the proxy to be connected", || connected() == Some(1.0)).unwrap();
     eventually("the second control plane to see the timeout", || {

@@ -13,7 +13,7 @@ use std::{
 
 use e2e::{
     Setup, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{Service, call, dataplane},
 };
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn permission(name: &str, spec: Value) -> Value {
 
 /// A server with an HTTP and a TCP port, and how its permissions are called in statistics.
 struct Server {
-    proxy: Proxy,
+    proxy: RunningProxy,
     http: String,
     tcp: String,
 }
@@ -106,7 +106,7 @@ enum Verdict {
 struct Scene {
     world: World,
     servers: [Server; 2],
-    clients: Vec<(&'static str, Proxy, Ipv4Addr)>,
+    clients: Vec<(&'static str, RunningProxy, Ipv4Addr)>,
     line: Line,
     _web: Service,
 }

@@ -4,7 +4,7 @@ use std::{fs, net::Ipv4Addr, process::Output};
 
 use e2e::{
     Kumactl, Setup, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{Service, call, dataplane},
 };
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use crate::{
 /// Proxies tell at once what they call.
 const PROMPT: &[(&str, &str)] = &[("KUMA_DATAPLANE_RUNTIME_OBSERVED_CALLS_INTERVAL", "1s")];
 
-fn serve(world: &World, service: &str) -> (Service, Proxy) {
+fn serve(world: &World, service: &str) -> (Service, RunningProxy) {
     let app = Service::start(service, "http", (own_address(), 9000).into()).unwrap();
     let own = dataplane(&format!("{service}-1"), service, own_address(), "http", app.address);
     let proxy = world.proxy_with(&own, PROMPT);
@@ -124,7 +124,7 @@ fn a_mesh_moves_to_permissions_and_a_job_that_was_not_seen_stops_the_walk() {
         assert!(text.contains("deny: MeshTrafficPermission zz-deny-all created"), "{text}");
         let (text, code) = said(&kumactl.run(&forced).unwrap());
         assert_eq!(code, Some(0), "{text}");
-        assert!(text.contains("a policy shows it already"), "again, nothing is left to do: {text}");
+        assert!(text.contains("a policy states it already"), "again, nothing is left to do: {text}");
         assert_eq!(answered_by(job, 10001), "report");
     });
     assert_eq!((failures, calls > 100), (Vec::new(), true), "of {calls} calls");

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use e2e::{
     Setup, eventually,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::{Service, call, dataplane, with_outbound},
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -18,11 +18,11 @@ const SEEDS: u64 = 5;
 const VERSIONS: [&str; 2] = ["v1", "v2"];
 
 /// A service with a proxy, which lists all services by their tags, from port 10001 on. What is listed is not trimmed, so
-/// that it can be called though it is refused; what is generated besides is.
+/// that it can be called though it is refused; what else is generated is.
 struct Member {
     name: String,
     address: Ipv4Addr,
-    proxy: Proxy,
+    proxy: RunningProxy,
     _app: Service,
 }
 
@@ -39,7 +39,7 @@ fn member(world: &World, number: usize) -> Member {
     let variables = [UNIFIED, ("KUMA_DATAPLANE_RUNTIME_BIND_OUTBOUNDS", "true")];
     let environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let options = Options { environment, ..Options::default() };
-    let proxy = Proxy::start(&world.control_plane, &own, &options)
+    let proxy = RunningProxy::start(&world.control_plane, &own, &options)
         .unwrap_or_else(|error| panic!("{error:#}\n{}", world.control_plane.log()));
     Member { name, address, proxy, _app: app }
 }
@@ -94,7 +94,7 @@ fn allowed(world: &World, from: &str, to: &str) -> bool {
 }
 
 /// The services of which the proxy has a generated cluster.
-fn generated(proxy: &Proxy) -> BTreeSet<String> {
+fn generated(proxy: &RunningProxy) -> BTreeSet<String> {
     let clusters = proxy.admin("/clusters").unwrap_or_default();
     let names = clusters.lines().filter_map(|line| line.split("::").next());
     let of_services = names.filter_map(|name| name.strip_prefix("kri_msvc_"));

@@ -124,7 +124,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, is_silent: &AtomicBool) {
             break;
         }
     }
-    // The end of a silent connection is not told either.
+    // The end of a silent connection is not announced either.
     if !is_silent.load(Ordering::SeqCst) {
         let _ = to.shutdown(Shutdown::Both);
     }

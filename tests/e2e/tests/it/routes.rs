@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
-use e2e::{Client, Setup, eventually, proxy::Proxy, service::call};
+use e2e::{Client, Setup, eventually, proxy::RunningProxy, service::call};
 use serde_json::{Value, json};
 
 use crate::world::{UNIFIED, World, answered_by, by_reference, client_with, load};
@@ -26,7 +26,7 @@ fn backend(name: &str, weight: u32) -> Value {
 }
 
 /// The names of the routes that lead out of a proxy.
-fn routes(proxy: &Proxy) -> BTreeSet<String> {
+fn routes(proxy: &RunningProxy) -> BTreeSet<String> {
     let dump = proxy.admin("/config_dump?resource=dynamic_listeners").unwrap();
     let mut names = BTreeSet::new();
     collect(&serde_json::from_str(&dump).unwrap(), &mut names);

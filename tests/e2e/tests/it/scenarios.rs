@@ -12,7 +12,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use e2e::{
     Setup, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{Service, call},
 };
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn answered_by_all(address: Ipv4Addr, port: u16, expected: &[&str]) {
 }
 
 /// Calls until a proxy in between has seen it under this name.
-fn passes(address: Ipv4Addr, port: u16, through: &Proxy, statistic: &str) {
+fn passes(address: Ipv4Addr, port: u16, through: &RunningProxy, statistic: &str) {
     let before = through.stat(statistic).unwrap();
     eventually(&format!("traffic at {address}:{port} to be counted as {statistic}"), || {
         answered_by(address, port);
@@ -112,10 +112,10 @@ struct Zones {
 }
 
 struct Zone {
-    backend: Option<(Service, Proxy)>,
-    gate: (Proxy, Ipv4Addr),
+    backend: Option<(Service, RunningProxy)>,
+    gate: (RunningProxy, Ipv4Addr),
     /// Ports of the client: 10001 is the other zone's `backend`, 10002 `everywhere`, 10003 `outside`.
-    client: (Proxy, Ipv4Addr),
+    client: (RunningProxy, Ipv4Addr),
 }
 
 impl Zone {
@@ -188,7 +188,7 @@ impl Zones {
 
     /// The zone with the egress leaves through it; the other one goes on calling ingresses itself, as there is no
     /// other way for it.
-    fn an_egress_in_one_zone(&self, exit: &Proxy, app: &Service) {
+    fn an_egress_in_one_zone(&self, exit: &RunningProxy, app: &Service) {
         let Zones { east, west, federation, .. } = self;
         federation.global.put("/meshes/default/meshexternalservices/outside", &outside(app));
         self.mesh(&json!({"zoneEgress": true}));
@@ -202,7 +202,7 @@ impl Zones {
         self.everywhere_is_near_and_where_wanted_everywhere();
     }
 
-    fn egresses_in_both_zones(&mut self, exit: Place<'_>, exit_west: &Proxy) {
+    fn egresses_in_both_zones(&mut self, exit: Place<'_>, exit_west: &RunningProxy) {
         let west = self.west.at();
         passes(west, 10001, exit_west, &self.answers_of(BACKEND_EAST));
         assert_eq!(answered_by(west, 10003), "outside");

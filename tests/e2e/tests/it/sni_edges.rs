@@ -11,7 +11,7 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use e2e::{
     eventually,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::{Service, call, with_outbound},
 };
 use resources::naming::kds::hashed_name;
@@ -24,7 +24,12 @@ use crate::{
 };
 
 /// Starts a proxy of a mesh in a zone, with an inbound at an address of its own for each application and its tags.
-fn serve(federation: &Federation, zone: &str, mesh: &str, apps: &[(&str, Value)]) -> (Vec<Service>, Proxy) {
+fn serve(
+    federation: &Federation,
+    zone: &str,
+    mesh: &str,
+    apps: &[(&str, Value)],
+) -> (Vec<Service>, RunningProxy) {
     let running: Vec<Service> = apps
         .iter()
         .map(|(name, _)| Service::start(name, "http", (own_address(), 9000).into()).unwrap())
@@ -41,7 +46,7 @@ fn serve(federation: &Federation, zone: &str, mesh: &str, apps: &[(&str, Value)]
 }
 
 /// Starts a proxy of a mesh in a zone that calls these at ports 10001, 10002, …
-fn call_from(federation: &Federation, zone: &str, mesh: &str, targets: &[Value]) -> (Proxy, Ipv4Addr) {
+fn call_from(federation: &Federation, zone: &str, mesh: &str, targets: &[Value]) -> (RunningProxy, Ipv4Addr) {
     let address = own_address();
     let inbound = json!({"port": 8080, "tags": {"kuma.io/service": "web"}});
     let networking = json!({"address": address, "inbound": [inbound]});
@@ -52,10 +57,10 @@ fn call_from(federation: &Federation, zone: &str, mesh: &str, targets: &[Value])
     (start(federation, zone, &own), address)
 }
 
-fn start(federation: &Federation, zone: &str, dataplane: &Value) -> Proxy {
+fn start(federation: &Federation, zone: &str, dataplane: &Value) -> RunningProxy {
     let control_plane = &federation.zone(zone).control_plane;
     let environment = vec![(UNIFIED.0.to_owned(), UNIFIED.1.to_owned())];
-    Proxy::start(control_plane, dataplane, &Options { environment, ..Options::default() })
+    RunningProxy::start(control_plane, dataplane, &Options { environment, ..Options::default() })
         .unwrap_or_else(|error| panic!("{error:#}\n{}", control_plane.log()))
 }
 
@@ -292,7 +297,7 @@ fn long_names_of_meshes_and_subsets_by_tags_lead_to_other_zones() {
     })
     .unwrap();
     only_the_second();
-    let passed = |proxy: &Proxy| {
+    let passed = |proxy: &RunningProxy| {
         let stats = proxy.admin("/stats?usedonly&filter=tcp.tagged_backend-.*downstream_cx_total").unwrap();
         stats.lines().filter_map(|line| line.rsplit_once(": ")?.1.parse::<u64>().ok()).sum::<u64>()
     };

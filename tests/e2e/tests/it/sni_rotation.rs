@@ -1,7 +1,7 @@
 //! SNIs get another format under load: first what clients dial, then what servers accept, each zone when its operator
 //! wants it. What zone proxies count says when the old values can go.
 
-use e2e::{Kumactl, eventually, proxy::Proxy, service::call};
+use e2e::{Kumactl, eventually, proxy::RunningProxy, service::call};
 use resources::naming::{kds::hashed_name, sni};
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn other(zone: &str) -> &'static str {
 
 /// Whether the listener that is in use has a chain for a value. Statistics do not tell: those of a chain that is gone
 /// stay until its connections have ended.
-fn accepts(proxy: &Proxy, value: &str) -> bool {
+fn accepts(proxy: &RunningProxy, value: &str) -> bool {
     let listeners = dump(proxy, "ListenersConfigDump", "dynamic_listeners");
     let chains = listeners.iter().flat_map(|listener| {
         listener["active_state"]["listener"]["filter_chains"].as_array().cloned().unwrap_or_default()
@@ -46,7 +46,7 @@ struct Rotation {
     /// Who calls `backend` of the other zone, by zone.
     clients: [std::net::Ipv4Addr; 2],
     /// Zone proxies, by zone.
-    zone_proxies: Vec<(&'static str, Proxy)>,
+    zone_proxies: Vec<(&'static str, RunningProxy)>,
 }
 
 impl Rotation {

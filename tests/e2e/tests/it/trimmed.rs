@@ -15,7 +15,7 @@ use std::{
 
 use e2e::{
     Setup, eventually,
-    proxy::{Proxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::dataplane,
 };
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ fn start(addresses: &str, hold: &str) -> World {
 }
 
 /// A proxy that offers what it may call at its virtual address.
-fn client(world: &World) -> Proxy {
+fn client(world: &World) -> RunningProxy {
     let own = dataplane("web", "web", own_address(), "http", (own_address(), 9000).into());
     world.proxy_with(&own, &[BIND, UNIFIED])
 }

@@ -1,14 +1,14 @@
-//! What proxies were told passes Envoy's own validation, from the start of a proxy on.
+//! What proxies are sent passes Envoy's own validation, from the start of a proxy on.
 
 use std::{fs, process::Command};
 
-use e2e::{Setup, envoy, eventually, proxy::Proxy, service::call};
+use e2e::{Setup, envoy, eventually, proxy::RunningProxy, service::call};
 use serde_json::{Value, json};
 
 use crate::world::{World, answered_by, by_reference, by_tags, client, mesh};
 
 /// Everything a proxy has, as one document it could start with.
-fn document(proxy: &Proxy) -> Value {
+fn document(proxy: &RunningProxy) -> Value {
     let dump: Value = serde_json::from_str(&proxy.admin("/config_dump").unwrap()).unwrap();
     let configs = dump["configs"].as_array().unwrap();
     let section = |name: &str| {
@@ -51,7 +51,7 @@ fn fill_in_keys(value: &mut Value, pair: &Value) {
     }
 }
 
-fn check_valid(world: &World, proxy: &Proxy) {
+fn check_valid(world: &World, proxy: &RunningProxy) {
     let file = proxy.work_dir().join("told.json");
     let own = |name: &str| world.control_plane.work_dir().join(name);
     let mut document = document(proxy);

@@ -9,7 +9,7 @@ use std::{
 
 use e2e::{
     ControlPlane, Setup, eventually,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::{Service, call, dataplane, with_outbound},
 };
 use serde_json::{Value, json};
@@ -69,21 +69,21 @@ impl World {
         done.unwrap_or_else(|error| panic!("{error}: {last}"));
     }
 
-    pub fn proxy(&self, dataplane: &Value) -> Proxy {
+    pub fn proxy(&self, dataplane: &Value) -> RunningProxy {
         self.proxy_with(dataplane, &[])
     }
 
     /// A proxy whose agent has these variables.
-    pub fn proxy_with(&self, dataplane: &Value, variables: &[(&str, &str)]) -> Proxy {
+    pub fn proxy_with(&self, dataplane: &Value, variables: &[(&str, &str)]) -> RunningProxy {
         let environment =
             variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let options = Options { environment, ..Options::default() };
-        Proxy::start(&self.control_plane, dataplane, &options)
+        RunningProxy::start(&self.control_plane, dataplane, &options)
             .unwrap_or_else(|error| panic!("{error:#}\n{}", self.control_plane.log()))
     }
 
     /// A service with a proxy in front of it.
-    pub fn service(&self, name: &str, service: &str, protocol: &str) -> (Service, Proxy, Ipv4Addr) {
+    pub fn service(&self, name: &str, service: &str, protocol: &str) -> (Service, RunningProxy, Ipv4Addr) {
         let address = own_address();
         let app = Service::start(name, protocol, (own_address(), 9000).into()).unwrap();
         let proxy = self.proxy(&dataplane(name, service, address, protocol, app.address));
@@ -100,7 +100,7 @@ pub fn by_tags(service: &str) -> Value {
 }
 
 /// A proxy that only calls others: its outbounds are at ports 10001, 10002, … of its address.
-pub fn client(world: &World, name: &str, targets: &[Value]) -> (Proxy, Ipv4Addr) {
+pub fn client(world: &World, name: &str, targets: &[Value]) -> (RunningProxy, Ipv4Addr) {
     client_with(world, name, targets, &[])
 }
 
@@ -110,7 +110,7 @@ pub fn client_with(
     name: &str,
     targets: &[Value],
     variables: &[(&str, &str)],
-) -> (Proxy, Ipv4Addr) {
+) -> (RunningProxy, Ipv4Addr) {
     let address = own_address();
     let mut own = dataplane(name, name, address, "http", (own_address(), 9000).into());
     for (port, target) in (10001..).zip(targets) {
@@ -147,7 +147,7 @@ impl Drop for StopWhenDropped<'_> {
     }
 }
 
-/// Calls without pause until told to stop; returns how many calls there were and which failed.
+/// Calls without pause until stopped; returns how many calls there were and which failed.
 pub fn load(address: Ipv4Addr, port: u16, during: impl FnOnce()) -> (usize, Vec<String>) {
     load_answered(200, address, port, during)
 }

@@ -42,7 +42,7 @@ use tower::ServiceExt;
 
 use crate::ALLOCATOR;
 
-/// Inputs of a test that is not told how long to run.
+/// Inputs of a test that has no time to run set.
 const INPUTS: u64 = 400;
 /// Inputs before the first look at what is allocated: caches are filled, a runtime has its threads.
 const WARM: u64 = 50;

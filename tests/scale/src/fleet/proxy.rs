@@ -60,7 +60,7 @@ async fn stream(shared: &Shared, proxy: usize) -> End {
         match responses.message().await {
             Ok(Some(response)) => {
                 if let Err(error) = receive(shared, proxy, &response, &requests) {
-                    return End::Told(format!("unreadable: {error:#}"));
+                    return End::Reported(format!("unreadable: {error:#}"));
                 }
             }
             Ok(None) => return End::Silent("the server closed the stream".to_owned()),

@@ -29,7 +29,7 @@ pub fn shown(answer: &Value) -> String {
         .collect();
     let (titles, rows) = cell::grid(&COLUMNS, answer["destinations"].as_array().into_iter().flatten());
     let table = if rows.is_empty() { String::new() } else { format!("\n{}", output::table(&titles, rows)) };
-    let more = if answer["truncated"] == true { "\nThere are more: ask for one with --to.\n" } else { "" };
+    let more = if answer["truncated"] == true { "\nThere are more: select one with --to.\n" } else { "" };
     let report = reachability::report(&answer["report"]);
     format!("{mode}Destinations: {}\n{report}{table}{more}", counts.join(", "))
 }

@@ -1,5 +1,5 @@
 //! What applies to a proxy of a mesh that has destinations other than MeshServices: rules by type of
-//! policy, told apart here by the part of the proxy they apply to.
+//! policy, grouped here by the part of the proxy they apply to.
 
 use resources::{
     labels,

@@ -29,7 +29,7 @@ impl<'s> Evidence<'s> {
         suggestions: &'s [Value],
         window: Duration,
     ) -> Result<Evidence<'s>> {
-        let path = format!("/meshes/{}/_observed", segment(mesh));
+        let path = format!("/meshes/{}/_observed?wouldBeTrimmed=true", segment(mesh));
         let observed =
             client.get(&path)?.json(&format!("could not get the observed calls of mesh {mesh:?}"))?;
         Ok(Evidence { suggestions, observed, window })
@@ -43,7 +43,7 @@ impl<'s> Evidence<'s> {
             match answer["window"]["since"].as_str() {
                 None => missing.push("reports of calls: no proxy has sent one yet".to_owned()),
                 Some(_) if seconds < wanted => missing.push(format!(
-                    "time: calls are observed for {}, and {} are asked for (--min-window): a job that runs less often \
+                    "time: calls were observed for {}, and {} are required (--min-window): a job that runs less often \
                      would not have been seen",
                     length(seconds),
                     length(wanted)
@@ -56,8 +56,8 @@ impl<'s> Evidence<'s> {
         if reporting < connected {
             missing.push(format!("reports of {} of {connected} connected proxies", connected - reporting));
         }
-        if self.observed["truncated"] == true {
-            missing.push("some of the calls: there were more than are kept".to_owned());
+        if self.observed["dropped"] == true {
+            missing.push("some of the calls: there were more than the control plane keeps".to_owned());
         }
         missing
     }
@@ -101,8 +101,7 @@ impl<'s> Evidence<'s> {
             .collect();
         // What a policy denies by name is refused already, and meant to be.
         let is_meant = |call: &&Value| denied.contains(&(&call["caller"], &call["destination"]));
-        let trimmed = items(&self.observed["edges"]).iter().filter(|it| it["wouldBeTrimmed"] == true);
-        let trimmed = trimmed.filter(|call| !is_meant(call)).map(edge);
+        let trimmed = items(&self.observed["edges"]).iter().filter(|call| !is_meant(call)).map(edge);
         missing.extend(some(trimmed, "a permission for what would be trimmed:"));
         missing
     }

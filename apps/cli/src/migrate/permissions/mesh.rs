@@ -62,7 +62,7 @@ impl Mesh {
     pub fn security(&self) -> String {
         match self.mtls() {
             Some(mode) if mode == "PERMISSIVE" => {
-                "mTLS is PERMISSIVE: clients without TLS get in whatever permissions say".to_owned()
+                "mTLS is PERMISSIVE: clients without TLS are accepted whatever permissions say".to_owned()
             }
             Some(mode) => format!("mTLS is {mode}"),
             None if self.identities > 0 => "proxies have identities by MeshIdentity".to_owned(),

@@ -33,11 +33,16 @@ fn another_user_than_root_is_told_so() {
         command.args(arguments).arg("--no-config").current_dir("/").env("HOME", "/").stdin(Stdio::null());
         machine.finish(command.uid(61_234).gid(61_234))
     };
-    let advice = "run the command as root, or see what it would do with --dry-run";
-    refused(&machine, run(&INSTALL), 1, &["root's to change", advice]);
+    let advice = "run the command as root, or use --dry-run to see what it would do";
+    refused(&machine, run(&INSTALL), 1, &["changing firewall rules needs root", advice]);
     for more in [&[][..], &["--dry-run"]] {
         let ran = run(&[&["uninstall", "transparent-proxy"], more].concat());
-        refused(&machine, ran, 1, &["root's to see and to remove: run the command as root"]);
+        refused(
+            &machine,
+            ran,
+            1,
+            &["listing and removing firewall rules needs root: run the command as root"],
+        );
     }
 }
 

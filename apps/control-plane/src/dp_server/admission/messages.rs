@@ -30,11 +30,11 @@ pub struct Messages {
     length: Option<usize>,
     /// What the next message may have.
     limit: usize,
-    which: Which,
+    which: MessageKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum MessageKind {
     First,
     Later,
 }
@@ -42,7 +42,7 @@ enum Which {
 impl Messages {
     pub fn new(body: Body, admission: Arc<Admission>, caller: Caller) -> Messages {
         let limit = admission.limits.first_message.min(UNVERIFIED);
-        let (pending, which) = (BytesMut::new(), Which::First);
+        let (pending, which) = (BytesMut::new(), MessageKind::First);
         Messages { body, admission, caller, pending, length: None, limit, which }
     }
 
@@ -93,14 +93,14 @@ impl Messages {
 
     /// Judges a message by its length.
     fn judge(&mut self, length: usize) -> Result<(), Status> {
-        let (limit, which) = (self.limit, std::mem::replace(&mut self.which, Which::Later));
+        let (limit, which) = (self.limit, std::mem::replace(&mut self.which, MessageKind::Later));
         self.limit = self.admission.limits.message;
         if length <= limit {
             return Ok(());
         }
         let (which, reason) = match which {
-            Which::First => ("first discovery request", "first_message_size"),
-            Which::Later => ("discovery request", "message_size"),
+            MessageKind::First => ("first discovery request", "first_message_size"),
+            MessageKind::Later => ("discovery request", "message_size"),
         };
         let why = format!("the {which} has {length} bytes, and the limit is {limit}");
         Err(self.admission.too_large(&self.caller, reason, &why))

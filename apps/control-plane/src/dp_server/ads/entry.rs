@@ -1,4 +1,4 @@
-//! How a stream gets in: who sends, whether to believe it, what it tells about itself, in this order.
+//! How a stream is admitted: who sends, whether its token is valid, what it sends about itself, in this order.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Protocol, snapshot};
 use crate::{
     dp_server::{
         Context,
-        admission::{Caller, Messages, Named},
+        admission::{Caller, Messages, StreamPermit},
         credentials::Credentials,
         grpc,
         introduction::{self, undecodable},
@@ -27,7 +27,7 @@ pub(super) struct Entered<R> {
     pub token: Option<String>,
     pub registration: Registration,
     /// Counts against the proxy's name while the stream lives.
-    pub named: Named,
+    pub named: StreamPermit,
     pub secrets_changed: watch::Receiver<SecretChanges>,
     /// The change of secrets as of which the token was verified.
     pub secrets_as_of: u64,

@@ -79,7 +79,7 @@ impl<P: Protocol> Session<'_, P> {
             return Ok(());
         }
         if proxy.own_dataplane.is_none() {
-            let advice = "store it again, or let the proxy bring it along";
+            let advice = "store it again, or start the proxy with its definition";
             return Err(Status::not_found(format!("{key} was deleted: {advice}")));
         }
         let now = Instant::now();
@@ -94,7 +94,7 @@ impl<P: Protocol> Session<'_, P> {
         let (mesh, name) = (&*key.mesh, &*key.name);
         match self.registration.restore().await {
             Ok(()) => {
-                tracing::info!(mesh, name, "the Dataplane of a connected proxy was deleted, and stored again")
+                tracing::info!(mesh, name, "the Dataplane of a connected proxy was deleted; stored it again")
             }
             Err(status) if status.code() == Code::Unavailable => {
                 let reason = status.message();
@@ -102,7 +102,7 @@ impl<P: Protocol> Session<'_, P> {
                     mesh,
                     name,
                     reason,
-                    "the Dataplane of a connected proxy was deleted and cannot be stored yet"
+                    "the Dataplane of a connected proxy was deleted and cannot be stored again yet"
                 );
                 self.restore_at = Some(Instant::now() + PAUSE);
             }

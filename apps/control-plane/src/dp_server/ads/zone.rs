@@ -22,7 +22,7 @@ impl<P: Protocol> Session<'_, P> {
                         name = &*proxy.name,
                         mesh = &**mesh,
                         error,
-                        "no certificate could be issued to the egress"
+                        "cannot issue a certificate to the egress"
                     );
                     // It keeps what it has of that mesh.
                     let known = self.zone_issued.iter().find(|known| known.is_named(names));

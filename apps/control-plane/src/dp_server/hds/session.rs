@@ -93,7 +93,8 @@ impl Session {
         first: Request,
     ) -> Result<Session, Status> {
         let node = first.introduction.and_then(|introduction| introduction.node);
-        let node = node.ok_or_else(|| Status::invalid_argument("the first message does not say who asks"))?;
+        let node =
+            node.ok_or_else(|| Status::invalid_argument("the first message does not identify the proxy"))?;
         let proxy = IdentifiedProxy::identify(&node.id, json!({}))?;
         let told = xds::identify::metadata(&node).to_json();
         let traits = proxy::traits(&proxy.traits.mesh, &proxy.traits.name, &told);

@@ -26,6 +26,8 @@ pub struct Offered {
 /// Plans and encodes for classes of proxies, each once.
 #[derive(Default)]
 pub struct Measure {
+    /// Whether only destinations are asked for: then nothing is encoded.
+    destinations_only: bool,
     offered: HashMap<Class, Arc<Offered>>,
     planned: usize,
     /// One of its own: looking must not change what is counted and remembered for proxies.
@@ -33,6 +35,11 @@ pub struct Measure {
 }
 
 impl Measure {
+    /// For questions about destinations. Sizes are zero.
+    pub fn of_destinations() -> Measure {
+        Measure { destinations_only: true, ..Measure::default() }
+    }
+
     /// How many resources were planned so far.
     pub fn planned(&self) -> usize {
         self.planned
@@ -46,7 +53,8 @@ impl Measure {
         client: &ClientClass,
     ) -> (Arc<Offered>, Arc<Offered>) {
         let before = self.of(mesh, Class { trimmed: None, ..class.clone() });
-        let after = self.of(mesh, Class { trimmed: Some(client.clone()), ..class });
+        let after = self
+            .of(mesh, Class { trimmed: Some(client.clone()).filter(|client| !client.is_plain()), ..class });
         (before, after)
     }
 
@@ -55,11 +63,17 @@ impl Measure {
             return offered.clone();
         }
         let plan = plan::outgoing(mesh, &class);
+        let destinations = plan.outbounds.iter().map(|outbound| outbound.destination.clone()).collect();
+        if self.destinations_only {
+            let offered = Arc::new(Offered { destinations, ..Offered::default() });
+            self.offered.insert(class, offered.clone());
+            return offered;
+        }
         let (layer, _) = self.encoder.lower_outgoing(&plan);
         self.planned += Type::ALL.into_iter().map(|kind| layer.len(kind)).sum::<usize>() + 1;
         let bytes = Type::ALL.into_iter().flat_map(|kind| layer.of(kind)).map(|resource| resource.size());
         let offered = Arc::new(Offered {
-            destinations: plan.outbounds.iter().map(|outbound| outbound.destination.clone()).collect(),
+            destinations,
             clusters: layer.len(Type::Cluster),
             listeners: layer.len(Type::Listener),
             bytes: bytes.sum(),

@@ -2,7 +2,8 @@
 //!
 //! A zone is connected to one of them. An instance that is asked about a proxy of that zone finds in the insight of the
 //! zone which instance has its streams and where that one listens, and passes the question on. All instances show one
-//! certificate, whose key is in the store they share, and believe no other: who has it may read everything anyway.
+//! certificate, whose key is in the store they share, and trust no other: a process with the key may read
+//! everything anyway.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket},
@@ -141,18 +142,18 @@ impl Peers {
         let KdsStream { global_instance_id: instance, global_address: address, .. } = holder;
         let failed = |why: &str| {
             InspectError::Unreachable(format!(
-                "zone {zone:?} is connected to the instance {instance:?} of the global control plane: ask that one. \
-                 It cannot be asked from here: {why}"
+                "zone {zone:?} is connected to the instance {instance:?} of the global control plane: ask \
+                that one. The request cannot be forwarded: {why}"
             ))
         };
         if address.is_empty() {
-            return Err(failed("it has not said at which address"));
+            return Err(failed("it has not published its address"));
         }
         let content_type = question.content_type();
         let answered = timeout(ANSWER, self.call(address, zone, question)).await;
         let answered =
             answered.map_err(|_| failed(&format!("{address} did not answer within {ANSWER:?}")))?;
-        let hint = "interCp.catalog.instanceAddress and interCp.server.port say where it is reached";
+        let hint = "interCp.catalog.instanceAddress and interCp.server.port set its address";
         match answered.map_err(|error| failed(&format!("{address}: {error:#}; {hint}")))? {
             Some(XdsConfigResult::Config(body)) => Ok(AdminAnswer { content_type, body }),
             Some(XdsConfigResult::Error(error)) => Err(InspectError::Unreachable(error)),

@@ -32,9 +32,9 @@ pub enum Stream {
     Clusters,
 }
 
-/// Which way something goes that is not in order.
+/// What is not synchronised, and in which direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum SyncProblemKind {
     /// Rejected by the zone.
     ToZone,
     /// Not sent to the zone.
@@ -45,13 +45,13 @@ pub enum Way {
     UnsentToGlobal,
 }
 
-impl Way {
+impl SyncProblemKind {
     fn name(self) -> &'static str {
         match self {
-            Way::ToZone => "rejected by the zone",
-            Way::Unsent => "not sent to the zone",
-            Way::ToGlobal => "refused by global",
-            Way::UnsentToGlobal => "not sent to global",
+            SyncProblemKind::ToZone => "rejected by the zone",
+            SyncProblemKind::Unsent => "not sent to the zone",
+            SyncProblemKind::ToGlobal => "refused by global",
+            SyncProblemKind::UnsentToGlobal => "not sent to global",
         }
     }
 }
@@ -84,7 +84,7 @@ pub struct State {
     streams: BTreeMap<Stream, (KdsStream, String)>,
     /// How many streams of each sort are open.
     open: BTreeMap<Stream, usize>,
-    problems: BTreeMap<(Way, Kind), String>,
+    problems: BTreeMap<(SyncProblemKind, Kind), String>,
     health: Option<Timestamp>,
     absence: Option<Absence>,
     /// Since when a zone that was away is back.
@@ -227,7 +227,7 @@ impl State {
         self.changed = true;
     }
 
-    pub fn problem(&mut self, way: Way, kind: Kind, reason: Option<&str>) {
+    pub fn problem(&mut self, way: SyncProblemKind, kind: Kind, reason: Option<&str>) {
         let reason = reason.map(shortened);
         let before = match reason {
             Some(reason) => self.problems.insert((way, kind), reason.to_owned()),
@@ -369,7 +369,7 @@ impl State {
     }
 
     fn problems(&self) -> Vec<SyncProblem> {
-        let problem = |((way, kind), reason): (&(Way, Kind), &String)| SyncProblem {
+        let problem = |((way, kind), reason): (&(SyncProblemKind, Kind), &String)| SyncProblem {
             kind: kind.name().to_owned(),
             what: way.name().to_owned(),
             reason: reason.clone(),

@@ -18,7 +18,7 @@ use topology::virtual_hosts::vips::{self, Kept};
 use xds::Type;
 
 use super::{QUARANTINE, break_connections, connect, insist, until};
-use crate::world::{Proxy, World, mesh, resource, traits};
+use crate::world::{ConnectedProxy, World, mesh, resource, traits};
 
 const ROUNDS: usize = 25;
 /// How many hostnames come in a round, while those of the round before go.
@@ -148,18 +148,18 @@ fn policy() -> Resource {
 }
 
 /// A proxy that is offered every hostname.
-async fn listening(world: &World) -> Proxy {
+async fn listening(world: &World) -> ConnectedProxy {
     let redirection = Redirection { enabled: true, inbound_port: 15006, outbound_port: 15001, ipv6: false };
     let traits = ProxyTraits { redirection: Some(redirection), ..traits("default", "client") };
     world.push.caught_up().await;
-    let mut proxy = Proxy::connect(world, traits);
+    let mut proxy = ConnectedProxy::connect(world, traits);
     proxy.turn().await;
     proxy
 }
 
 /// Addresses and ports at which listeners of a proxy take what is sent to virtual addresses.
-fn listens_at(proxy: &Proxy) -> Vec<String> {
-    let listeners = proxy.told().unwrap().into_iter().filter(|(kind, _, _)| *kind == Type::Listener);
+fn listens_at(proxy: &ConnectedProxy) -> Vec<String> {
+    let listeners = proxy.received().unwrap().into_iter().filter(|(kind, _, _)| *kind == Type::Listener);
     let addresses = listeners.map(|(_, _, body)| {
         let shown = envoy::json::to_json("envoy.config.listener.v3.Listener", &body).unwrap();
         let address = shown["address"]["socketAddress"].clone();

@@ -4,7 +4,7 @@ use api::{Inspect, inspect::policies::PoliciesOf};
 use plan::effective::KINDS;
 use resources::{
     Key, Kind, Resource,
-    policy::{Shown, Side},
+    policy::{PolicyPresentation, Side},
 };
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ async fn every_kind_in_effect_is_shown_where_its_row_says() {
         for (side, shown) in &by_side {
             assert_eq!(shown.contains(&kind.name()), row.is_about(*side), "{kind}, {side:?}: {shown:?}");
         }
-        let leads = matches!(row.effect.unwrap().shown, Shown::Routes { .. });
+        let leads = matches!(row.effect.unwrap().shown, PolicyPresentation::Routes { .. });
         assert_eq!(routes.contains(&kind.name()), leads, "{kind} among routes: {routes:?}");
     }
 }

@@ -234,7 +234,7 @@ async fn without_mtls_nobody_is_asked() {
     assert_eq!(reach.verdict, Verdict::Allowed);
     let Check { action, rule, reason, .. } = &reach.checks[0];
     assert_eq!((*action, rule.as_ref()), (Action::Allow, None));
-    assert_eq!(reason, "allowed: the mesh has no mTLS, so servers ask no client for a certificate");
+    assert_eq!(reason, "allowed: the mesh has no mTLS, so servers do not require client certificates");
 }
 
 #[tokio::test]
@@ -258,7 +258,11 @@ async fn a_policy_that_makes_an_inbound_permissive_is_said_to_let_others_in() {
     let inspected = world("STRICT", [deny, tls]).await;
     let reach = ask(&inspected, "web", "backend-1", None).await.unwrap();
     assert_eq!(reach.verdict, Verdict::Denied);
-    assert!(reach.checks[0].reason.contains("clients without TLS are let in"), "{}", reach.checks[0].reason);
+    assert!(
+        reach.checks[0].reason.contains("clients without TLS are accepted"),
+        "{}",
+        reach.checks[0].reason
+    );
 }
 
 #[tokio::test]
@@ -269,7 +273,7 @@ async fn who_is_no_service_gets_nowhere_but_gets_visits() {
     let no_service = "denied: the client's certificate names no service, because none of its";
     for (mode, from, to, verdict, expect) in [
         ("STRICT", "stranger", "backend-1", Verdict::Denied, no_service),
-        ("PERMISSIVE", "stranger", "backend-1", Verdict::Denied, "so clients without TLS are let in"),
+        ("PERMISSIVE", "stranger", "backend-1", Verdict::Denied, "so clients without TLS are accepted"),
         ("STRICT", "web", "stranger", Verdict::Allowed, "kri_mtp_default___all_"),
     ] {
         let inspected = world(mode, [allow()]).await;

@@ -9,7 +9,7 @@ use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
 
 use super::STATS;
-use crate::world::{Proxy, World, dataplane, mesh, resource, service};
+use crate::world::{ConnectedProxy, World, dataplane, mesh, resource, service};
 
 const SHADOW: &[(&str, &str)] = &[("kuma.io/effect", "shadow")];
 
@@ -27,7 +27,7 @@ fn route(labels: &[(&str, &str)]) -> Resource {
     resource(Key::new(Kind::MeshHTTPRoute, "default", "r"), labels, json!({ "to": to }))
 }
 
-async fn connected() -> (World, Proxies, Proxy, Key) {
+async fn connected() -> (World, Proxies, ConnectedProxy, Key) {
     let world = World::new();
     world.put([mesh("default", "STRICT"), service("default", "backend", &[])]).await;
     world.put([dataplane("default", "web", "127.0.2.1", "web", &["backend"])]).await;
@@ -40,9 +40,9 @@ async fn connected() -> (World, Proxies, Proxy, Key) {
 async fn a_policy_in_shadow_changes_nothing_but_what_is_asked_for_with_it() {
     let (world, proxies, mut proxy, key) = connected().await;
     let before = proxies.config(&key, false).await.unwrap();
-    let told = proxy.told();
+    let told = proxy.received();
     world.put([timeout("slow", json!({ "kind": "Mesh" }), 23, SHADOW), route(SHADOW)]).await;
-    assert_eq!((proxy.turn().await, proxy.told()), (Work::Nothing, told));
+    assert_eq!((proxy.turn().await, proxy.received()), (Work::Nothing, told));
     assert_eq!(proxies.config(&key, false).await.unwrap(), before);
     assert_eq!(proxies.matched(&key).await.unwrap(), []);
     assert!(proxies.rules(&key).await.unwrap().rules.iter().all(|rules| rules.to_resource_rules.is_empty()));

@@ -9,7 +9,7 @@ use super::{
     PROXIES, compare_with_scratch, connected, policies, random_dataplane, random_route, random_service, tags,
     write,
 };
-use crate::world::{Proxy, World, mesh, resource};
+use crate::world::{ConnectedProxy, World, mesh, resource};
 
 /// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
 type Write = (u8, u8, Option<[u8; 4]>);
@@ -53,7 +53,7 @@ fn built(kind: u8, name: u8, content: [u8; 4]) -> Resource {
 }
 
 /// The mesh with a mode of trimming, mostly the one that does it.
-fn modal([mtls, mode, zone, forced]: [u8; 4]) -> Resource {
+fn modal([mtls, mode, zone, extra]: [u8; 4]) -> Resource {
     let mtls = ["STRICT", "PERMISSIVE", "STRICT", ""][usize::from(mtls)];
     let mode = ["enforce", "enforce", "shadow", "off"][usize::from(mode)];
     let mut made = mesh("default", mtls);
@@ -62,8 +62,11 @@ fn modal([mtls, mode, zone, forced]: [u8; 4]) -> Resource {
     if zone == 3 {
         label("default.reachability.kuma.io/mode", "enforce");
     }
-    if forced > 1 {
+    if extra > 1 {
         label("reachability.kuma.io/force", "true");
+    }
+    if extra % 2 == 1 {
+        label("reachability.kuma.io/stub", "true");
     }
     made
 }
@@ -149,8 +152,18 @@ async fn a_service_that_takes_on_a_label_that_a_route_is_for_reaches_a_trimmed_p
     follow(&[full(), (identities, 0), (routed, 1), (labelled, 0)]).await;
 }
 
-fn listeners(proxy: &Proxy) -> usize {
-    let told = proxy.told().unwrap_or_default();
+/// A Dataplane takes on the label that a deny is for: nothing opens or closes, but another policy decides, and the
+/// stub of a client says which.
+#[tokio::test]
+async fn a_server_that_takes_on_a_label_that_a_deny_is_for_reaches_the_stub_of_its_clients() {
+    let stub = vec![(0, 0, Some([0, 0, 0, 1]))];
+    let labelled = |label: u8| (1, 1, Some([1, 1, 0, label]));
+    let denied = vec![labelled(3), (5, 1, Some([0, 1, 0, 1])), (8, 1, Some([0, 1, 1, 0]))];
+    follow(&[full(), (stub, u8::MAX), (denied, u8::MAX), (vec![labelled(0)], u8::MAX)]).await;
+}
+
+fn listeners(proxy: &ConnectedProxy) -> usize {
+    let told = proxy.received().unwrap_or_default();
     told.iter().filter(|(kind, ..)| *kind == xds::Type::Listener).count()
 }
 

@@ -12,15 +12,15 @@ use xds::{Encoded, Type};
 
 use crate::{
     rebuild::{Step, Write, built, connected, policies_in_a_full_mesh, steps, store},
-    world::{Proxy, World, mesh},
+    world::{ConnectedProxy, World, mesh},
 };
 
 type Configuration = BTreeMap<(Type, String), Vec<u8>>;
 /// What a resource was and is; `None` where there is none.
 type Differences = BTreeMap<(Type, String), (Option<Vec<u8>>, Option<Vec<u8>>)>;
 
-fn configuration(proxy: &Proxy) -> Configuration {
-    let told = proxy.told().unwrap_or_default();
+fn configuration(proxy: &ConnectedProxy) -> Configuration {
+    let told = proxy.received().unwrap_or_default();
     told.into_iter().map(|(kind, name, body)| ((kind, name), body)).collect()
 }
 

@@ -8,10 +8,23 @@ use crate::world::World;
 async fn observed_calls_are_listed_by_mesh() {
     let world = World::new().await;
     let answer = world.get("/meshes/default/_observed").await.expect(200).json();
-    let edge = json!({ "caller": "outside", "destination": "default", "count": 3,
+    let edge = json!({ "caller": "outside", "destination": "default", "count": 0,
         "firstSeen": "2026-01-02T03:04:05Z", "lastSeen": "2026-01-02T03:04:06Z" });
     let proxies = json!({ "reporting": 0, "connected": 0 });
-    assert_eq!(answer, json!({ "edges": [edge], "truncated": false, "proxies": proxies }));
+    assert_eq!(answer, json!({ "total": 10_000, "edges": [edge], "dropped": false, "proxies": proxies }));
+}
+
+#[tokio::test]
+async fn observed_calls_are_read_page_by_page_and_only_those_that_would_be_trimmed() {
+    let world = World::new().await;
+    let query = "size=20&offset=40&wouldBeTrimmed=true";
+    let answer = world.get(&format!("/meshes/default/_observed?{query}")).await.expect(200).json();
+    let edge = &answer["edges"][0];
+    assert_eq!((&answer["total"], &edge["count"]), (&json!(20), &json!(40)));
+    assert_eq!(edge["wouldBeTrimmed"], true);
+    for query in ["size=0", "offset=-1", "wouldBeTrimmed=maybe"] {
+        world.get(&format!("/meshes/default/_observed?{query}")).await.expect(400);
+    }
 }
 
 #[tokio::test]

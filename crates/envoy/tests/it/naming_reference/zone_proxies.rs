@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write};
 
 use plan::{ProxyKind, ProxyTraits};
 
-use super::{DESTINATIONS, Row, Shown, table, text};
+use super::{DESTINATIONS, EnvoyView, Row, table, text};
 use crate::{
     support::{SECURED, traits, unified},
     zone_proxies::start_at,
@@ -38,7 +38,7 @@ pub fn tables(page: &mut String) {
             let place = ("127.77.0.5", port);
             let documents = [with_tags(), DESTINATIONS.to_owned(), ABROAD.to_owned()];
             let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
-            let shown = Shown::by(&start_at(kind, &documents, traits, place));
+            let shown = EnvoyView::by(&start_at(kind, &documents, traits, place));
             rows(&shown, &format!("127.77.0.5:{port}"))
         };
         write!(page, "\n### {title}\n\n").unwrap();
@@ -46,7 +46,7 @@ pub fn tables(page: &mut String) {
     }
 }
 
-fn rows(shown: &Shown, address: &str) -> Vec<Row> {
+fn rows(shown: &EnvoyView, address: &str) -> Vec<Row> {
     let listener = shown.listener_at(address);
     let stats = match text(&listener["stat_prefix"]) {
         none if none.is_empty() => address.replace(':', "_"),

@@ -102,14 +102,30 @@ impl Maker {
             "meshServices": { "mode": "Everywhere" },
             "routing": { "zoneEgress": self.chance(0.5), "defaultForbidMeshExternalServiceAccess": self.chance(0.3) }
         });
-        // Without mTLS everyone may call everyone.
-        if self.chance(0.95) {
+        let with_mtls = self.chance(0.8);
+        if with_mtls {
             spec["mtls"] = json!({ "enabledBackend": "ca", "backends": [backend] });
         }
         self.add(made(Kind::Mesh, "default", &[("reachability.kuma.io/mode", "enforce")], spec));
-        if self.chance(0.4) {
+        // Without mTLS, those without an identity have no certificate; without either everyone may call everyone.
+        if self.chance(if with_mtls { 0.4 } else { 0.8 }) {
             self.identity();
         }
+        for number in 0..self.rng.random_range(0..3) {
+            self.tls(number);
+        }
+    }
+
+    /// Which inbounds take clients without TLS.
+    fn tls(&mut self, number: usize) {
+        let top = match self.rng.random_range(0..3) {
+            0 => json!({ "kind": "Mesh" }),
+            1 => json!({ "kind": "Dataplane", "labels": { "team": self.one(&TEAMS) } }),
+            _ => json!({ "kind": "Dataplane", "sectionName": self.one(&SECTIONS) }),
+        };
+        let mode = self.one(&["Permissive", "Permissive", "Strict"]);
+        let spec = json!({ "targetRef": top, "rules": [{ "default": { "mode": mode } }] });
+        self.add(made(Kind::MeshTLS, &format!("t-{number}"), &[], spec));
     }
 
     /// Some proxies have an identity, which counts instead of their tags.

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use plan::{Applying, Lane, ProxyKind, ZoneClass};
+use plan::{Applying, Lane, ProxyKind, ServerTls, ZoneClass};
 use policy::{Client, ClientMatch, Permissions};
 use resources::{
     Kind, Resource,
@@ -32,15 +32,15 @@ pub enum Known {
     /// Everyone may, as no one is asked.
     Open,
     /// Clients that ask for one of the names, of which they dial the first, are asked for these permissions, of which
-    /// one suffices. `all` says whether no others can be there.
-    Asked { names: Vec<String>, permissions: Vec<usize>, all: bool },
+    /// one suffices. `all` says whether no others can be there, `plain` whether some take clients without TLS.
+    Asked { names: Vec<String>, permissions: Vec<usize>, all: bool, plain: bool },
 }
 
 /// The permissions of every inbound of a mesh.
 pub struct Servers<'w> {
     world: &'w World,
     /// Every Dataplane as it is, as it would be with all inbounds ready, and the permissions of its inbounds.
-    proxies: Vec<Proxy<'w>>,
+    proxies: Vec<OracleProxy<'w>>,
     pub distinct: Vec<Permissions>,
     index: HashMap<Permissions, usize>,
     lanes: Vec<Lane>,
@@ -48,16 +48,18 @@ pub struct Servers<'w> {
     variants: HashMap<(String, u32), Vec<usize>>,
 }
 
-struct Proxy<'w> {
+struct OracleProxy<'w> {
     dataplane: &'w Arc<Resource>,
     ready: Resource,
-    /// `None` where no one is asked.
-    permissions: Vec<Option<usize>>,
+    asks: Vec<Asks>,
     /// What its inbounds are tagged as.
     services: BTreeSet<String>,
 }
 
-impl Proxy<'_> {
+/// The permissions of an inbound, and whether it takes clients without TLS; `None` where no one is asked.
+type Asks = Option<(usize, bool)>;
+
+impl OracleProxy<'_> {
     /// Whether an inbound may have these tags; asking all proxies about everything would take most of the time.
     fn may_have(&self, tags: &BTreeMap<String, String>) -> bool {
         let service = tags.get(labels::SERVICE).filter(|service| *service != tags::ANY_VALUE);
@@ -83,11 +85,14 @@ impl<'w> Servers<'w> {
                 plan::own(snapshot, &traits(dataplane.name()), &Applying::of(snapshot, dataplane)).unwrap();
             let inbounds = dataplane.spec.get::<Dataplane>().unwrap().inbounds();
             assert_eq!(own.inbounds.len(), inbounds.len(), "every inbound is planned");
-            let permissions = own.inbounds.into_iter().map(|planned| planned.permissions);
-            let permissions = permissions.map(|of| of.map(|of| servers.interned(of))).collect();
+            let asks = own.inbounds.into_iter().map(|planned| {
+                let plain = planned.tls == ServerTls::Permissive;
+                planned.permissions.map(|of| (servers.interned(of), plain))
+            });
+            let asks = asks.collect();
             let services = inbounds.iter().filter_map(|inbound| inbound.tags.get(labels::SERVICE).cloned());
             let services = services.collect();
-            servers.proxies.push(Proxy { dataplane, ready: ready(dataplane), permissions, services });
+            servers.proxies.push(OracleProxy { dataplane, ready: ready(dataplane), asks, services });
         }
         servers
     }
@@ -128,7 +133,8 @@ impl<'w> Servers<'w> {
             if served.is_empty() {
                 // It is served in another zone, or will be here.
                 all = false;
-                permissions.extend(self.imagined(&service, destination.port).into_iter().map(Some));
+                let imagined = self.imagined(&service, destination.port).into_iter();
+                permissions.extend(imagined.map(|of| Some((of, false))));
             }
             permissions.extend(served);
         }
@@ -143,7 +149,7 @@ impl<'w> Servers<'w> {
             None => Known::Open,
             Some(permissions) => {
                 let permissions = vec![self.interned(permissions)];
-                Known::Asked { names: vec![sni.clone()], permissions, all: true }
+                Known::Asked { names: vec![sni.clone()], permissions, all: true, plain: false }
             }
         }
     }
@@ -159,28 +165,28 @@ impl<'w> Servers<'w> {
     }
 
     /// The permissions of the inbounds that serve a port now, or would if it were ready.
-    fn serving(&self, service: &Resource, number: u32) -> Vec<Option<usize>> {
+    fn serving(&self, service: &Resource, number: u32) -> Vec<Asks> {
         let spec = service.spec.get::<MeshService>().unwrap();
         let Some(port) = spec.ports.iter().find(|port| port.port == number) else { return Vec::new() };
         let target = port.target_port.as_ref().unwrap();
         let selector = MemberSelector::of_service(service, spec);
-        let of_proxy = |proxy: &Proxy<'_>| {
+        let of_proxy = |proxy: &OracleProxy<'_>| {
             let now = at(proxy.dataplane, &selector.serving(proxy.dataplane, target));
             let then = at(&proxy.ready, &selector.serving(&proxy.ready, target));
-            now.into_iter().chain(then).map(|at| proxy.permissions[at]).collect::<Vec<_>>()
+            now.into_iter().chain(then).map(|at| proxy.asks[at]).collect::<Vec<_>>()
         };
-        let may_serve = |proxy: &&Proxy<'_>| match &selector {
+        let may_serve = |proxy: &&OracleProxy<'_>| match &selector {
             MemberSelector::Tags(tags) => proxy.may_have(tags),
             MemberSelector::Nothing | MemberSelector::Name(_) | MemberSelector::Labels(_) => true,
         };
         self.proxies.iter().filter(may_serve).flat_map(of_proxy).collect()
     }
 
-    fn tagged(&self, wanted: &BTreeMap<String, String>) -> Vec<Option<usize>> {
-        let of_proxy = |proxy: &Proxy<'_>| {
+    fn tagged(&self, wanted: &BTreeMap<String, String>) -> Vec<Asks> {
+        let of_proxy = |proxy: &OracleProxy<'_>| {
             let inbounds = matching::inbounds(proxy.dataplane).iter().enumerate();
             let served = inbounds.filter(|(_, inbound)| tags::matches(wanted, &inbound.tags));
-            served.map(|(at, _)| proxy.permissions[at]).collect::<Vec<_>>()
+            served.map(|(at, _)| proxy.asks[at]).collect::<Vec<_>>()
         };
         self.proxies.iter().filter(|proxy| proxy.may_have(wanted)).flat_map(of_proxy).collect()
     }
@@ -227,10 +233,13 @@ impl<'w> Servers<'w> {
 }
 
 /// Where one asks no one, everyone gets in.
-fn asked(names: Vec<String>, permissions: Vec<Option<usize>>, all: bool) -> Known {
-    let asked: Option<Vec<usize>> = permissions.into_iter().collect();
+fn asked(names: Vec<String>, asks: Vec<Asks>, all: bool) -> Known {
+    let asked: Option<Vec<(usize, bool)>> = asks.into_iter().collect();
     match asked {
-        Some(permissions) if !permissions.is_empty() => Known::Asked { names, permissions, all },
+        Some(asked) if !asked.is_empty() => {
+            let plain = asked.iter().any(|(_, plain)| *plain);
+            Known::Asked { names, permissions: asked.into_iter().map(|(of, _)| of).collect(), all, plain }
+        }
         _ => Known::Open,
     }
 }
@@ -292,10 +301,8 @@ fn imagined(service: &MeshService, zone: &str, generated: bool, number: usize) -
     made
 }
 
-/// What the certificate of a proxy says.
-pub fn certificate(mesh: &MeshSnapshot, dataplane: &Resource) -> Client {
-    match mesh.spiffe_id_of(dataplane) {
-        Some(id) => Client::with_spiffe_id(id),
-        None => Client::of_dataplane(dataplane),
-    }
+/// What the certificate of a proxy says; `None` where it has none.
+pub fn certificate(mesh: &MeshSnapshot, dataplane: &Resource) -> Option<Client> {
+    let of_mesh = || mesh.mtls.is_some().then(|| Client::of_dataplane(dataplane));
+    mesh.spiffe_id_of(dataplane).map(Client::with_spiffe_id).or_else(of_mesh)
 }

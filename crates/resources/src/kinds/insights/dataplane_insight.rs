@@ -17,8 +17,10 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataplaneInsight {
+    /// The proxy's connections, the current one last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subscriptions: Vec<DiscoverySubscription>,
+    /// The certificate that the proxy has; absent without mTLS.
     #[serde(rename = "mTLS", skip_serializing_if = "Option::is_none")]
     pub mtls: Option<CertificateStatus>,
     /// The metadata of the proxy's Envoy node, as it was sent.
@@ -33,21 +35,27 @@ pub struct DataplaneInsight {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiscoverySubscription {
+    /// A unique name of the connection.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
+    /// The control plane instance that the proxy is connected to.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub control_plane_instance_id: String,
+    /// When the proxy connected.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect_time: Option<Timestamp>,
+    /// When the connection ended; absent while it lives.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disconnect_time: Option<Timestamp>,
+    /// How many responses were exchanged, and what the proxy rejects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<DiscoveryStatus>,
+    /// The versions of the proxy's programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<ProxyVersion>,
-    /// Grows while the connection lives, so that a crashed control plane's subscriptions can be told.
+    /// Grows while the connection is open, so that subscriptions of a crashed control plane can be recognised.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub generation: u32,
 }
@@ -62,18 +70,24 @@ impl DiscoverySubscription {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiscoveryStatus {
+    /// When the counts changed last.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Timestamp>,
+    /// Responses of all types.
     pub total: ResponseCounts,
+    /// Responses with clusters.
     pub cds: ResponseCounts,
+    /// Responses with endpoints.
     pub eds: ResponseCounts,
+    /// Responses with listeners.
     pub lds: ResponseCounts,
+    /// Responses with routes.
     pub rds: ResponseCounts,
-    /// Kuma does not count these.
+    /// Responses with secrets, which Kuma does not count.
     #[serde(skip_serializing_if = "is_default")]
     pub sds: ResponseCounts,
-    /// What the proxy refuses at this moment, which Kuma does not tell.
+    /// What the proxy rejects at this moment; Kuma has no such field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rejections: Vec<ResourceRejection>,
 }
@@ -109,12 +123,15 @@ pub struct ResourceRejection {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResponseCounts {
+    /// Responses that were sent.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "is_default", with = "uint64")]
     pub responses_sent: u64,
+    /// Responses that the peer accepted (ACK).
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "is_default", with = "uint64")]
     pub responses_acknowledged: u64,
+    /// Responses that the peer rejected (NACK).
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "is_default", with = "uint64")]
     pub responses_rejected: u64,
@@ -124,10 +141,13 @@ pub struct ResponseCounts {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyVersion {
+    /// The version of kuma-dp.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kuma_dp: Option<KumaDpVersion>,
+    /// The version of Envoy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub envoy: Option<EnvoyVersion>,
+    /// Versions of other programs, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub dependencies: BTreeMap<String, String>,
 }
@@ -136,14 +156,19 @@ pub struct ProxyVersion {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KumaDpVersion {
+    /// The version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
+    /// The tag it was built from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub git_tag: String,
+    /// The commit it was built from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub git_commit: String,
+    /// When it was built.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub build_date: String,
+    /// Whether the control plane supports this version.
     #[serde(skip_serializing_if = "is_default")]
     pub kuma_cp_compatible: bool,
 }
@@ -152,10 +177,13 @@ pub struct KumaDpVersion {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyVersion {
+    /// The version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
+    /// The full version with commit and build type.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub build: String,
+    /// Whether kuma-dp supports this version.
     #[serde(skip_serializing_if = "is_default")]
     pub kuma_dp_compatible: bool,
 }
@@ -164,16 +192,21 @@ pub struct EnvoyVersion {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CertificateStatus {
+    /// When the certificate expires.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_expiration_time: Option<Timestamp>,
+    /// When the certificate was issued.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_certificate_regeneration: Option<Timestamp>,
+    /// How many certificates the proxy has got.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub certificate_regenerations: u32,
+    /// The authority that signed the certificate.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub issued_backend: String,
+    /// The authorities that the proxy trusts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub supported_backends: Vec<String>,
 }

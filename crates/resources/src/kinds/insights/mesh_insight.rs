@@ -14,18 +14,25 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshInsight {
+    /// All proxies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataplanes: Option<DataplaneStat>,
+    /// Policies, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub policies: BTreeMap<String, Total>,
+    /// Proxies, by the versions of their programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dp_versions: Option<DpVersions>,
+    /// Proxies, by certificate authority.
     #[serde(rename = "mTLS", skip_serializing_if = "Option::is_none")]
     pub mtls: Option<BackendStats>,
+    /// Services, by where they run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub services: Option<ServiceStat>,
+    /// Proxies, by what they are for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataplanes_by_type: Option<DataplanesByType>,
+    /// Resources, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, Total>,
 }
@@ -34,12 +41,16 @@ pub struct MeshInsight {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataplaneStat {
+    /// All of them.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub total: u32,
+    /// Connected, and all inbounds are ready.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub online: u32,
+    /// Not connected, or no inbound is ready.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub offline: u32,
+    /// Connected, and some inbounds are not ready.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub partially_degraded: u32,
 }
@@ -48,6 +59,7 @@ pub struct DataplaneStat {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Total {
+    /// The number of resources.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub total: u32,
 }
@@ -56,8 +68,10 @@ pub struct Total {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DpVersions {
+    /// Proxies, by the version of kuma-dp.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub kuma_dp: BTreeMap<String, DataplaneStat>,
+    /// Proxies, by the version of Envoy.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub envoy: BTreeMap<String, DataplaneStat>,
 }
@@ -66,8 +80,10 @@ pub struct DpVersions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendStats {
+    /// Proxies, by the authority that signed their certificate.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub issued_backends: BTreeMap<String, DataplaneStat>,
+    /// Proxies, by the authorities that they trust.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub supported_backends: BTreeMap<String, DataplaneStat>,
 }
@@ -76,10 +92,13 @@ pub struct BackendStats {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceStat {
+    /// All services.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub total: u32,
+    /// Services of proxies of the mesh.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub internal: u32,
+    /// Services outside the mesh.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub external: u32,
 }
@@ -88,12 +107,16 @@ pub struct ServiceStat {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataplanesByType {
+    /// Sidecars of applications.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub standard: Option<DataplaneStat>,
+    /// Gateways of both types.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<DataplaneStat>,
+    /// Gateways of type `BUILTIN`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_builtin: Option<DataplaneStat>,
+    /// Gateways of type `DELEGATED`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_delegated: Option<DataplaneStat>,
 }

@@ -23,6 +23,7 @@ pub fn resource_name(mesh: &str) -> String {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceInsight {
+    /// The services, by the value of `kuma.io/service`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, Service>,
 }
@@ -31,16 +32,22 @@ pub struct ServiceInsight {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Service {
+    /// Whether the service can be reached.
     #[serde(skip_serializing_if = "is_default")]
     pub status: ServiceStatus,
+    /// The proxies of the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataplanes: Option<DataplaneStat>,
+    /// Proxies, by the authority that signed their certificate.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub issued_backends: BTreeMap<String, u32>,
+    /// What runs behind the service.
     #[serde(skip_serializing_if = "is_default")]
     pub service_type: ServiceType,
+    /// The hostname and port at which applications call the service.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub address_port: String,
+    /// The zones in which the service runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<String>,
 }

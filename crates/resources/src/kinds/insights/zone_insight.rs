@@ -18,12 +18,16 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneInsight {
+    /// The zone's connections, the current one last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subscriptions: Vec<KdsSubscription>,
+    /// Which global instances hold the streams to Envoy's admin API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub envoy_admin_streams: Option<EnvoyAdminStreams>,
+    /// When the zone last reported that it is alive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
+    /// The streams between the zone and the global control plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kds_streams: Option<KdsStreams>,
     /// Set while the zone is away, and for a while after it is back. Kuma has no such field.
@@ -38,6 +42,7 @@ pub struct ZoneInsight {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Absence {
+    /// When the connection was lost.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
@@ -74,11 +79,13 @@ impl Presence {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SyncProblem {
+    /// The kind of the resources.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// Who does not take them, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub what: String,
+    /// Why they are not synchronised.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -87,27 +94,36 @@ pub struct SyncProblem {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KdsSubscription {
+    /// A unique name of the connection.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
+    /// The global control plane instance that the zone is connected to.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub global_instance_id: String,
+    /// The instance of the zone's control plane.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub zone_instance_id: String,
+    /// When the zone connected.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect_time: Option<Timestamp>,
+    /// When the connection ended; absent while it lives.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disconnect_time: Option<Timestamp>,
+    /// How many responses were exchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<KdsStatus>,
+    /// The versions of the zone's programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<ZoneVersion>,
+    /// Grows while the connection lives.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub generation: u32,
-    /// The configuration of the zone's control plane: JSON, in a string.
+    /// The configuration of the zone's control plane, as JSON in a string.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub config: String,
+    /// Whether the zone authenticated with a token.
     #[serde(skip_serializing_if = "is_default")]
     pub auth_token_provided: bool,
 }
@@ -122,10 +138,13 @@ impl KdsSubscription {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KdsStatus {
+    /// When the counts changed last.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Timestamp>,
+    /// Responses with resources of all kinds.
     pub total: ResponseCounts,
+    /// Responses, by the kind of their resources.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub stat: BTreeMap<String, ResponseCounts>,
 }
@@ -134,6 +153,7 @@ pub struct KdsStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneVersion {
+    /// The version of the zone's control plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kuma_cp: Option<KumaCpVersion>,
 }
@@ -142,14 +162,19 @@ pub struct ZoneVersion {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KumaCpVersion {
+    /// The version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
+    /// The tag it was built from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub git_tag: String,
+    /// The commit it was built from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub git_commit: String,
+    /// When it was built.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub build_date: String,
+    /// Whether the global control plane supports this version.
     #[serde(skip_serializing_if = "is_default")]
     pub kuma_cp_global_compatible: bool,
 }
@@ -158,10 +183,13 @@ pub struct KumaCpVersion {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyAdminStreams {
+    /// The instance that holds the stream of configuration dumps.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub config_dump_global_instance_id: String,
+    /// The instance that holds the stream of statistics.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stats_global_instance_id: String,
+    /// The instance that holds the stream of clusters.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub clusters_global_instance_id: String,
 }
@@ -170,6 +198,7 @@ pub struct EnvoyAdminStreams {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HealthCheck {
+    /// The time of the last report.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Timestamp>,
@@ -179,14 +208,19 @@ pub struct HealthCheck {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KdsStreams {
+    /// The stream of resources from global to the zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub global_to_zone: Option<KdsStream>,
+    /// The stream of resources from the zone to global.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone_to_global: Option<KdsStream>,
+    /// The stream of configuration dumps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_dump: Option<KdsStream>,
+    /// The stream of statistics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stats: Option<KdsStream>,
+    /// The stream of clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clusters: Option<KdsStream>,
 }
@@ -195,11 +229,13 @@ pub struct KdsStreams {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KdsStream {
+    /// The instance that holds the stream.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub global_instance_id: String,
     /// Where other instances can ask that one. Kuma has no such field.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub global_address: String,
+    /// When the stream was opened.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect_time: Option<Timestamp>,

@@ -16,6 +16,7 @@ macro_rules! zone_proxy_insight {
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "camelCase", default)]
         pub struct $name {
+            /// The proxy's connections, the current one last.
             #[serde(skip_serializing_if = "Vec::is_empty")]
             pub subscriptions: Vec<DiscoverySubscription>,
             /// The metadata of the proxy's Envoy node, as it was sent.

@@ -24,23 +24,31 @@ const ONE_OF_BACKENDS: &str = "has to be set to one of the backends in the mesh"
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Mesh {
+    /// Mutual TLS between the proxies of the mesh; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtls: Option<Mtls>,
+    /// Kept and without effect; MeshTrace replaces it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracing: Option<Tracing>,
+    /// Kept and without effect; MeshAccessLog replaces it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logging: Option<Logging>,
+    /// Kept and without effect; MeshMetric replaces it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
+    /// Traffic that leaves the mesh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub networking: Option<Networking>,
+    /// Which way traffic goes between zones and to external services.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
+    /// Which proxies may join the mesh; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constraints: Option<Constraints>,
     /// Kinds of policies the control plane does not create with the mesh; `*` for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skip_creating_initial_policies: Vec<String>,
+    /// How far the mesh uses MeshServices in place of the tag `kuma.io/service`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh_services: Option<MeshServices>,
 }
@@ -52,6 +60,7 @@ pub struct Mtls {
     /// The backend in use; mTLS is off without one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub enabled_backend: String,
+    /// Certificate authorities; all of them are trusted, and the enabled one signs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<CertificateAuthorityBackend>,
     /// Do not check that the enabled backend works before storing the mesh.
@@ -63,17 +72,23 @@ pub struct Mtls {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CertificateAuthorityBackend {
+    /// A name that is unique in the mesh.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// `builtin` or `provided`.
+    /// Who has the authority's key: `builtin` for one that the control plane makes, `provided` for one of
+    /// yours.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
+    /// How the certificates of proxies are issued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dp_cert: Option<DpCert>,
+    /// Settings of the type: `caCert` of `builtin`, `cert` and `key` of `provided`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf: Option<Struct>,
+    /// Whether inbounds also accept plain traffic (`PERMISSIVE`); `STRICT` by default.
     #[serde(skip_serializing_if = "is_default")]
     pub mode: MtlsMode,
+    /// Kept and without effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root_chain: Option<RootChain>,
 }
@@ -87,8 +102,10 @@ proto_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DpCert {
+    /// How long certificates are valid, and so how often they are replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<Rotation>,
+    /// Kept and without effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<ProtoDuration>,
 }
@@ -97,7 +114,7 @@ pub struct DpCert {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rotation {
-    /// `1d`, `2h30m`, …; see [`parse_lifetime`].
+    /// How long a certificate is valid, such as `1d` or `2h30m`; 24h by default. It is replaced before it expires.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expiration: String,
 }
@@ -106,6 +123,7 @@ pub struct Rotation {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RootChain {
+    /// Kept and without effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<ProtoDuration>,
 }
@@ -114,6 +132,7 @@ pub struct RootChain {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Networking {
+    /// Traffic that leaves the mesh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outbound: Option<OutboundTraffic>,
 }
@@ -122,7 +141,8 @@ pub struct Networking {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutboundTraffic {
-    /// Whether proxies let through what they do not know; true when absent.
+    /// Whether applications may call destinations that the mesh does not know; on by default. MeshPassthrough
+    /// narrows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passthrough: Option<bool>,
 }
@@ -131,11 +151,14 @@ pub struct OutboundTraffic {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Routing {
+    /// Prefer endpoints of the client's zone; off by default. MeshLoadBalancingStrategy overrides it.
     #[serde(skip_serializing_if = "is_default")]
     pub locality_aware_load_balancing: bool,
-    /// Traffic to other zones and external services goes through a zone egress.
+    /// Send traffic to other zones and external services through a zone egress; off by default.
     #[serde(skip_serializing_if = "is_default")]
     pub zone_egress: bool,
+    /// Refuse calls of MeshExternalServices at the zone egress unless a MeshTrafficPermission allows them;
+    /// off by default.
     #[serde(skip_serializing_if = "is_default")]
     pub default_forbid_mesh_external_service_access: bool,
 }
@@ -144,6 +167,7 @@ pub struct Routing {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Constraints {
+    /// Which data plane proxies may join, by their tags.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataplane_proxy: Option<DataplaneProxyConstraints>,
 }
@@ -152,8 +176,10 @@ pub struct Constraints {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataplaneProxyConstraints {
+    /// Proxies must meet one of these; without any, all do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requirements: Vec<TagRule>,
+    /// Proxies must meet none of these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restrictions: Vec<TagRule>,
 }
@@ -162,6 +188,7 @@ pub struct DataplaneProxyConstraints {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TagRule {
+    /// Tags that every inbound must have; `*` stands for any value.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
 }
@@ -170,6 +197,8 @@ pub struct TagRule {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshServices {
+    /// Which destinations proxies know; only those by `kuma.io/service` (`Disabled`) by default, only
+    /// MeshServices with `Exclusive`.
     #[serde(skip_serializing_if = "is_default")]
     pub mode: MeshServicesMode,
 }

@@ -21,11 +21,13 @@ pub use template::SpiffeIdTemplate;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshIdentity {
+    /// The Dataplanes that get the identity; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<IdentitySelector>,
+    /// How SPIFFE IDs are composed.
     #[serde(rename = "spiffeID", skip_serializing_if = "Option::is_none")]
     pub spiffe_id: Option<SpiffeIdTemplate>,
-    /// Without one only SPIFFE ids are known, and nothing is signed.
+    /// Who signs certificates; without one, SPIFFE IDs are known and nothing is signed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<Provider>,
 }
@@ -34,6 +36,7 @@ pub struct MeshIdentity {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IdentitySelector {
+    /// The Dataplanes, by label; an empty object selects all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataplane: Option<LabelSelector>,
 }
@@ -43,6 +46,7 @@ pub struct IdentitySelector {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(rename = "IdentityLabelSelector")]
 pub struct LabelSelector {
+    /// Labels that a Dataplane must have, all of them.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub match_labels: Labels,
 }
@@ -52,12 +56,16 @@ pub struct LabelSelector {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Provider {
+    /// Who signs; the field of this name has the settings. Only `Bundled` is supported.
     #[serde(rename = "type")]
     pub type_: ProviderType,
+    /// Settings of type `Bundled`: the control plane signs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bundled: Option<Bundled>,
+    /// Settings of type `Spire`; kept and without effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spire: Option<Spire>,
+    /// Settings of type `Extension`; kept and without effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extension: Option<Extension>,
 }
@@ -71,22 +79,26 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Bundled {
-    /// Whether a MeshTrust of the same name is made; it is unless this says `Disabled`.
+    /// Whether the control plane makes a MeshTrust of the same name, so that proxies trust the authority;
+    /// `Enabled` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh_trust_creation: Option<MeshTrustCreation>,
-    /// Whether the authority may be its own root.
+    /// Accept a self-signed certificate of the authority; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure_allow_self_signed: Option<bool>,
+    /// Whether the control plane makes the authority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autogenerate: Option<Autogenerate>,
+    /// The authority's certificate and key; not together with `autogenerate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<CertificateAuthority>,
+    /// What the certificates of proxies are like.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_parameters: Option<CertificateParameters>,
 }
 
 open_enum! {
-    /// Whether proxies of the mesh are to believe the authority at once.
+    /// Whether proxies of the mesh trust the authority at once.
     MeshTrustCreation { Enabled = "Enabled", Disabled = "Disabled" }
 }
 
@@ -94,6 +106,7 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Autogenerate {
+    /// Let the control plane make the authority; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }
@@ -102,8 +115,10 @@ pub struct Autogenerate {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CertificateAuthority {
+    /// Where the certificate is, in PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<SecureDataSource>,
+    /// Where the private key is, in PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_key: Option<SecureDataSource>,
 }
@@ -112,7 +127,7 @@ pub struct CertificateAuthority {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CertificateParameters {
-    /// How long they are valid; 24h if left out.
+    /// How long a certificate is valid; 24h by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiry: Option<GoDuration>,
 }
@@ -121,6 +136,7 @@ pub struct CertificateParameters {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spire {
+    /// How the SPIRE agent is called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<SpireAgent>,
 }
@@ -129,6 +145,7 @@ pub struct Spire {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpireAgent {
+    /// How long a call of the agent may take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<GoDuration>,
 }
@@ -138,7 +155,9 @@ pub struct SpireAgent {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(rename = "IdentityExtension", extend("required" = ["name"]))]
 pub struct Extension {
+    /// The name of the extension that signs.
     pub name: String,
+    /// Settings that the extension defines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
 }
@@ -147,6 +166,7 @@ pub struct Extension {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshIdentityStatus {
+    /// What the control plane found out, such as whether the identity is ready.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

@@ -1,4 +1,4 @@
-//! Which certificate authorities proxies of a mesh believe, for one trust domain.
+//! Which certificate authorities proxies of a mesh trust, for one trust domain.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,12 @@ const MAX_TRUST_DOMAIN: usize = 253;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["caBundles", "trustDomain"]))]
 pub struct MeshTrust {
-    /// Deprecated; the status says it.
+    /// What made the resource; deprecated, the status has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// Certificates of the authorities that proxies trust.
     pub ca_bundles: Vec<CaBundle>,
+    /// The trust domain of the certificates that the authorities sign.
     pub trust_domain: String,
 }
 
@@ -24,6 +26,7 @@ pub struct MeshTrust {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Origin {
+    /// The KRI of the resource that made it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kri: Option<String>,
 }
@@ -33,8 +36,10 @@ pub struct Origin {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct CaBundle {
+    /// How the certificates are encoded: `Pem`.
     #[serde(rename = "type")]
     pub type_: BundleType,
+    /// Certificates in PEM; for type `Pem`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pem: Option<Pem>,
 }
@@ -49,6 +54,7 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["value"]))]
 pub struct Pem {
+    /// One or more certificates in PEM, without private keys.
     pub value: String,
 }
 
@@ -56,7 +62,7 @@ pub struct Pem {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshTrustStatus {
-    /// The MeshIdentity that it was made for.
+    /// The MeshIdentity that the control plane made the resource for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
 }

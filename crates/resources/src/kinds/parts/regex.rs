@@ -150,7 +150,8 @@ impl<'a> Parser<'a> {
                 _ => break,
             }
         }
-        Err("after (? only the flags i, m, s and U or a name can stand; there is no lookaround".to_owned())
+        Err("after (? only the flags i, m, s and U or a name are allowed; lookaround is not supported"
+            .to_owned())
     }
 
     /// The counts of a repetition; `None` where the brace stands for itself.

@@ -44,52 +44,71 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["kind"]))]
 pub struct TargetRef {
+    /// The kind of what is referred to; `Mesh` for everything in the mesh.
     #[serde(skip_serializing_if = "TargetRefKind::is_absent")]
     pub kind: TargetRefKind,
+    /// The name of the resource; not together with `labels`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Tags that inbounds must have; for the kinds MeshSubset and MeshServiceSubset, which `labels` of a
+    /// Dataplane replace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, String>>,
+    /// Kept for compatibility: a reference stays in the mesh of its resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
+    /// Which proxies of a `Mesh` or MeshSubset are selected; sidecars and gateways by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub proxy_types: Option<Vec<ProxyType>>,
+    /// The Kubernetes namespace of the resource; that of the policy by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// Labels that the resources must have, all of them; selects several resources by one reference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
+    /// The name or number of a port: of a service in `to`, of an inbound at the top of a policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub section_name: Option<String>,
 }
 
 /// Where a route sends traffic: a reference with a share of the traffic and a port.
-// It repeats the fields of `TargetRef` because serde's `flatten` swallows unknown fields, of which users
-// are to be told. `BackendRef::target_ref` does not compile when one is forgotten.
+// It repeats the fields of `TargetRef` because serde's `flatten` swallows unknown fields, which users must be warned
+// about. `BackendRef::target_ref` does not compile when one is forgotten.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["kind"]))]
 pub struct BackendRef {
+    /// The kind of the destination.
     #[serde(skip_serializing_if = "TargetRefKind::is_absent")]
     pub kind: TargetRefKind,
+    /// The name of the destination; not together with `labels`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Tags that endpoints must have; for MeshServiceSubset only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, String>>,
+    /// Kept for compatibility: traffic stays in the mesh of the route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
+    /// Has no meaning for a destination; kept for compatibility.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub proxy_types: Option<Vec<ProxyType>>,
+    /// The Kubernetes namespace of the destination; that of the route by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// Labels that the destination must have; of several that have them, the oldest is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
+    /// The name of the destination's port; takes precedence over `port`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub section_name: Option<String>,
-    /// A backend of weight 0 gets no traffic.
+    /// The share of the traffic, relative to the other backends; 1 by default. A backend of weight 0 gets
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
+    /// The number of the destination's port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u32>,
 }

@@ -13,8 +13,10 @@ use crate::{Path, Violations};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Version {
+    /// The oldest TLS version that is accepted; `TLSAuto`, the default, leaves it to Envoy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min: Option<TlsVersion>,
+    /// The newest TLS version that is used; `TLSAuto`, the default, leaves it to Envoy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<TlsVersion>,
 }

@@ -95,8 +95,20 @@ macro_rules! described {
     };
 }
 
-described! { Entry by InEntry::ENTRY, required &["targetRef"], with { target_ref: TargetRef, default: C, } }
-described! { Rule by InRule::RULE, required C::REQUIRED, with {
-    #[serde(skip_serializing_if = "Option::is_none")] matches: Option<Vec<Match>>, default: C,
+described! { Entry by InEntry::ENTRY, required &["targetRef"], with {
+    /// The destinations (in `to`) or clients (in `from`) that the entry is for.
+    target_ref: TargetRef,
+    /// The settings of this traffic; a field left out keeps what less specific policies say.
+    default: C,
 } }
-described! { Always by InRule::RULE, required C::REQUIRED, with { default: C, } }
+described! { Rule by InRule::RULE, required C::REQUIRED, with {
+    /// The clients that the rule is for; one of the matches is enough. All clients by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matches: Option<Vec<Match>>,
+    /// The settings of this traffic; a field left out keeps what less specific policies say.
+    default: C,
+} }
+described! { Always by InRule::RULE, required C::REQUIRED, with {
+    /// The settings of this traffic; a field left out keeps what less specific policies say.
+    default: C,
+} }

@@ -1,4 +1,4 @@
-//! What proxies write down about requests and connections, and where.
+//! Access logs: what proxies log about requests and connections, and where.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,12 +27,16 @@ pub use backend::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshAccessLog {
+    /// The proxies that log; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// Logs of outgoing traffic, by destination.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<Entry<Conf>>,
+    /// Logs of incoming traffic; deprecated, use `rules`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<Entry<Conf>>,
+    /// Logs of incoming traffic, by client.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule<Conf>>,
 }
@@ -41,6 +45,7 @@ pub struct MeshAccessLog {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
+    /// Where log lines go; each backend gets every line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backends: Option<Vec<Backend>>,
 }

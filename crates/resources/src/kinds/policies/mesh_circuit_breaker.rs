@@ -1,4 +1,4 @@
-//! When a proxy stops sending: limits of what is open at once, and endpoints that fail too often.
+//! Circuit breakers: limits of what is open at once, and endpoints that fail too often.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,12 +22,16 @@ pub use outliers::{ConsecutiveFailures, Detectors, FailurePercentage, OutlierDet
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshCircuitBreaker {
+    /// The proxies that the limits are for; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// Limits of outgoing traffic, by destination.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<Entry<Conf>>,
+    /// Limits of incoming traffic; deprecated, use `rules`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<Entry<Conf>>,
+    /// Limits of incoming traffic.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Always<Conf>>,
 }
@@ -36,8 +40,10 @@ pub struct MeshCircuitBreaker {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
+    /// How much may be open at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection_limits: Option<ConnectionLimits>,
+    /// When failing endpoints are ejected, that is, no longer called for a while.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outlier_detection: Option<OutlierDetection>,
 }
@@ -46,14 +52,19 @@ pub struct Conf {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionLimits {
+    /// Connections; 1024 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connections: Option<u32>,
+    /// Connection pools; unlimited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connection_pools: Option<u32>,
+    /// Requests that wait for a connection; 1024 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_pending_requests: Option<u32>,
+    /// Retries in progress; 3 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<u32>,
+    /// Requests in progress; 1024 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_requests: Option<u32>,
 }

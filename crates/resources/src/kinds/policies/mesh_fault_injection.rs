@@ -22,12 +22,16 @@ const KILO: u32 = 1000;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshFaultInjection {
+    /// The proxies that inject faults; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// Faults of incoming requests, by the client's tags; deprecated, use `rules`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<Entry<Conf>>,
+    /// Faults of requests through gateways, by destination.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<Entry<Conf>>,
+    /// Faults of incoming requests, by client.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule<Conf>>,
 }
@@ -36,6 +40,7 @@ pub struct MeshFaultInjection {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
+    /// The faults; each is applied to its percentage of the requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Vec<Fault>>,
 }
@@ -44,10 +49,13 @@ pub struct Conf {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Fault {
+    /// Answer with an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub abort: Option<Abort>,
+    /// Wait before the request is sent on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
+    /// Slow the response down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_bandwidth: Option<ResponseBandwidth>,
 }
@@ -57,7 +65,9 @@ pub struct Fault {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["httpStatus", "percentage"]))]
 pub struct Abort {
+    /// The status of the answer, such as 503.
     pub http_status: i32,
+    /// The percentage of requests that are aborted, such as `10` or `"0.5"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percentage: Option<IntOrString>,
 }
@@ -67,8 +77,10 @@ pub struct Abort {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["value", "percentage"]))]
 pub struct Delay {
+    /// How long requests wait, such as `5s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<GoDuration>,
+    /// The percentage of requests that are delayed, such as `10` or `"0.5"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percentage: Option<IntOrString>,
 }
@@ -78,7 +90,9 @@ pub struct Delay {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["limit", "percentage"]))]
 pub struct ResponseBandwidth {
+    /// The most that a response gets: a number with `kbps`, `Mbps` or `Gbps`.
     pub limit: String,
+    /// The percentage of responses that are slowed down, such as `10` or `"0.5"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percentage: Option<IntOrString>,
 }

@@ -1,4 +1,4 @@
-//! Which endpoints are called: those that answer when a proxy asks whether they are well.
+//! Health checks: a proxy calls only the endpoints that pass them.
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use schemars::JsonSchema;
@@ -29,8 +29,10 @@ const PANIC_HAS_MOVED: &str = "healthyPanicThreshold for 'to[].default' is depre
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshHealthCheck {
+    /// The proxies that check the endpoints they call; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// The checks, by destination.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<Entry<Conf>>,
 }
@@ -75,10 +77,13 @@ pub struct Conf {
     /// The interval until a destination is called for the first time; one minute by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_traffic_interval: Option<GoDuration>,
+    /// Checks of destinations that speak TCP, and of others for which `http` or `grpc` is disabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<Tcp>,
+    /// Checks of destinations that speak HTTP or HTTP/2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
+    /// Checks of destinations that speak gRPC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc: Option<Grpc>,
     /// Keep the connection between checks; on by default.
@@ -90,12 +95,13 @@ pub struct Conf {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tcp {
+    /// Switch these checks off; they are on by default where `tcp` is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
-    /// In base64. Without it a connection is enough.
+    /// What is sent on the connection, in base64; nothing by default, then a connection is enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub send: Option<String>,
-    /// In base64: what the answer contains, in this order.
+    /// What the answer must contain, in this order, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive: Option<Vec<String>>,
 }
@@ -104,10 +110,13 @@ pub struct Tcp {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Grpc {
+    /// Switch these checks off; they are on by default where `grpc` is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
+    /// The service that the health service is asked about; all of the server by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
+    /// The `:authority` header of the request; the name of the cluster by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authority: Option<String>,
 }

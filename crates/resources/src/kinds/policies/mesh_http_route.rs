@@ -30,8 +30,10 @@ pub use matching::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshHTTPRoute {
+    /// The proxies whose requests are routed; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// The rules, by destination.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<ToEntry>,
 }
@@ -44,7 +46,9 @@ pub struct ToEntry {
     /// Only for gateways.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostnames: Option<Vec<String>>,
+    /// The service that the requests are sent to.
     pub target_ref: TargetRef,
+    /// What happens to the requests; the most specific match decides, whatever the order.
     pub rules: Vec<Rule>,
 }
 
@@ -53,8 +57,10 @@ pub struct ToEntry {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["matches", "default"]))]
 pub struct Rule {
+    /// The requests that the rule is for; one of the matches is enough.
     #[schemars(length(min = 1))]
     pub matches: Vec<Match>,
+    /// What happens to these requests.
     pub default: RuleConf,
 }
 
@@ -62,8 +68,10 @@ pub struct Rule {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RuleConf {
+    /// Changes to requests and responses, in this order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filters: Option<Vec<Filter>>,
+    /// Where the requests go, by weight; to the service of `targetRef` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_refs: Option<Vec<BackendRef>>,
 }

@@ -32,8 +32,10 @@ const ONLY_HASH_POLICIES: &str =
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshLoadBalancingStrategy {
+    /// The proxies whose outgoing traffic is balanced; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// The settings, by destination.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<Entry<Conf>>,
 }
@@ -42,10 +44,13 @@ pub struct MeshLoadBalancingStrategy {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
+    /// Which zones and endpoints are preferred; the zone of the client by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locality_awareness: Option<LocalityAwareness>,
+    /// The algorithm that picks an endpoint; round robin by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancer>,
+    /// What `RingHash` and `Maglev` hash to pick an endpoint; without a value they pick a random one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_policies: Option<Vec<HashPolicy>>,
 }

@@ -1,4 +1,4 @@
-//! Which metrics a proxy offers, of whom, and to whom.
+//! Which metrics a proxy serves: from which sources, and to which backends.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
@@ -27,8 +27,10 @@ const PATH: &str = "/metrics";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshMetric {
+    /// The proxies whose metrics are offered; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// Which metrics are offered, and where.
     pub default: Conf,
 }
 
@@ -36,10 +38,13 @@ pub struct MeshMetric {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
+    /// Which of Envoy's own metrics are offered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<Sidecar>,
+    /// Applications whose metrics are offered together with Envoy's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applications: Option<Vec<Application>>,
+    /// Who gets the metrics; without one the policy has no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backends: Option<Vec<Backend>>,
 }
@@ -49,9 +54,10 @@ pub struct Conf {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sidecar {
+    /// Which metrics are offered; those of the profile `Basic` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profiles: Option<Profiles>,
-    /// Whether metrics are offered that Envoy has not touched yet.
+    /// Offer metrics that Envoy has not updated yet too; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub include_unused: Option<bool>,
 }
@@ -61,13 +67,16 @@ pub struct Sidecar {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["port"]))]
 pub struct Application {
+    /// A name that tells applications apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The path of the application's metrics; `/metrics` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// That of the proxy when absent.
+    /// The application's address; that of the proxy by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The port of the application's metrics.
     pub port: u32,
 }
 

@@ -18,11 +18,13 @@ pub const DEFAULT_PORT: u16 = 4317;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshOpenTelemetryBackend {
+    /// Where the collector is; on the machine of each proxy by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
-    /// `grpc` when left out.
+    /// What the collector speaks; `grpc` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
+    /// Whether environment variables of kuma-dp override this resource; has no effect in kuma-rs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env: Option<Env>,
 }
@@ -31,12 +33,13 @@ pub struct MeshOpenTelemetryBackend {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Endpoint {
-    /// Without one the collector is on the machine of each proxy.
+    /// The collector's IP address or host name; without one it is on the machine of each proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The collector's port; 4317 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    /// What comes before `/v1/logs` and the like; of HTTP only.
+    /// What comes before `/v1/logs`, `/v1/metrics` and `/v1/traces`; for protocol `http` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
@@ -50,10 +53,13 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Env {
+    /// Whether environment variables are read; `Optional` by default.
     #[serde(skip_serializing_if = "EnvMode::is_absent")]
     pub mode: EnvMode,
+    /// What applies where both are set; `EnvFirst` by default.
     #[serde(skip_serializing_if = "EnvPrecedence::is_absent")]
     pub precedence: EnvPrecedence,
+    /// Whether variables of one signal, such as traces, apply; they do by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_signal_overrides: Option<bool>,
 }
@@ -72,6 +78,7 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conditions {
+    /// What the control plane found out, one entry per fact.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -87,8 +94,10 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["kind"]))]
 pub struct BackendRef {
+    /// The kind of the backend: `MeshOpenTelemetryBackend`.
     #[serde(skip_serializing_if = "BackendKind::is_absent")]
     pub kind: BackendKind,
+    /// Labels that the backend must have.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
 }

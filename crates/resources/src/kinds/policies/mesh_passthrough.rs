@@ -24,8 +24,10 @@ pub use addresses::Addresses;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshPassthrough {
+    /// The proxies that traffic may leave the mesh through; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// Which traffic may leave the mesh.
     pub default: Conf,
 }
 
@@ -33,10 +35,10 @@ pub struct MeshPassthrough {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// Without one, what matches is let through.
+    /// Whether all, no or only matching traffic passes; `Matched` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passthrough_mode: Option<PassthroughMode>,
-    /// What is let through besides what less specific policies let through; counts for `Matched` only.
+    /// Traffic to allow in addition to what less specific policies allow; applies to `Matched` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append_match: Option<Vec<Match>>,
 }
@@ -50,13 +52,16 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Match {
+    /// Whether `value` is a domain, an IP address or a CIDR range.
     #[serde(rename = "type", skip_serializing_if = "MatchType::is_absent")]
     pub type_: MatchType,
+    /// The destination, such as `api.example.com`, `*.example.com`, `192.0.2.7` or `192.0.2.0/24`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// Every port, without one.
+    /// The port; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u32>,
+    /// What applications speak with the destination; `tcp` by default.
     #[serde(skip_serializing_if = "MatchProtocol::is_absent")]
     pub protocol: MatchProtocol,
 }
@@ -124,7 +129,7 @@ impl Match {
         }
     }
 
-    /// The requests of one port cannot be told apart by the version of HTTP.
+    /// The requests of one port cannot be distinguished by the version of HTTP.
     fn validate_beside<'a>(&'a self, port: u32, ports: &mut Ports<'a>, path: &Path, found: &mut Violations) {
         if self.protocol.is_http() && *ports.http.entry(port).or_insert(&self.protocol) != &self.protocol {
             let message = "using the same port in multiple matches requires the same protocol for the \

@@ -26,8 +26,10 @@ mod operation;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["default"]))]
 pub struct MeshProxyPatch {
+    /// The proxies whose Envoy configuration is changed; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// The changes.
     pub default: Conf,
 }
 
@@ -35,6 +37,7 @@ pub struct MeshProxyPatch {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
+    /// The changes, in this order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append_modifications: Option<Vec<Modification>>,
 }
@@ -43,14 +46,19 @@ pub struct Conf {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Modification {
+    /// A change to clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Change<ClusterMatch>>,
+    /// A change to listeners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listener: Option<Change<ListenerMatch>>,
+    /// A change to network filters of listeners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_filter: Option<Change<FilterMatch>>,
+    /// A change to HTTP filters of listeners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_filter: Option<Change<FilterMatch>>,
+    /// A change to virtual hosts of routes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub virtual_host: Option<Change<VirtualHostMatch>>,
 }
@@ -60,13 +68,17 @@ pub struct Modification {
 #[serde(rename_all = "camelCase")]
 #[schemars(bound = "M: JsonSchema + Matched", extend("required" = M::REQUIRED))]
 pub struct Change<M> {
+    /// Which Envoy resources are changed; all by default.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub match_: Option<M>,
+    /// What is done.
     #[serde(default)]
     #[schemars(extend("enum" = M::OPERATIONS))]
     pub operation: Operation,
+    /// The Envoy resource in YAML that is added, or merged into those that match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
+    /// Steps of a JSON patch; for operation `Patch` in place of `value`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_patches: Option<Vec<JsonPatch>>,
 }
@@ -108,8 +120,10 @@ impl Matched for VirtualHostMatch {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterMatch {
+    /// What made the cluster, such as `inbound` or `outbound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// The cluster's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -118,10 +132,13 @@ pub struct ClusterMatch {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerMatch {
+    /// What made the listener, such as `inbound` or `outbound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// The listener's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Tags in the listener's `io.kuma.tags` metadata.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, String>>,
 }
@@ -130,12 +147,16 @@ pub struct ListenerMatch {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FilterMatch {
+    /// What made the listener of the filter, such as `inbound` or `outbound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// The filter's name, such as `envoy.filters.http.router`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The name of the filter's listener.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listener_name: Option<String>,
+    /// Tags in the `io.kuma.tags` metadata of the filter's listener.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listener_tags: Option<BTreeMap<String, String>>,
 }
@@ -144,10 +165,13 @@ pub struct FilterMatch {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualHostMatch {
+    /// What made the listener of the virtual host, such as `inbound` or `outbound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// The virtual host's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The name of the route configuration that the virtual host is in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route_configuration_name: Option<String>,
 }
@@ -157,12 +181,15 @@ pub struct VirtualHostMatch {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["op", "path"]))]
 pub struct JsonPatch {
+    /// What the step does.
     pub op: JsonPatchOp,
+    /// The place that is changed, as a JSON pointer such as `/connectTimeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// A `null` is a value too.
+    /// The new value, which may be `null`; for `add` and `replace`.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub value: Option<Value>,
+    /// The place that is moved or copied, as a JSON pointer; for `move` and `copy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
 }

@@ -35,12 +35,16 @@ const WITH_SPIFFE_ID: &str = "can't be specified when matches contain spiffeID b
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshRateLimit {
+    /// The proxies that limit incoming traffic; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// Limits of incoming traffic; deprecated, use `rules`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<Entry<Conf>>,
+    /// Limits of traffic through gateways.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<Entry<Conf>>,
+    /// Limits of incoming traffic, by client.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule<Conf>>,
 }
@@ -49,6 +53,7 @@ pub struct MeshRateLimit {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
+    /// Limits that each proxy counts for itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<Local>,
 }
@@ -57,8 +62,10 @@ pub struct Conf {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Local {
+    /// Limits of HTTP requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<LocalHttp>,
+    /// Limits of new connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<LocalTcp>,
 }
@@ -67,10 +74,13 @@ pub struct Local {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalHttp {
+    /// Switch the limit off, also one of a less specific policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
+    /// How many requests are let through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_rate: Option<Rate>,
+    /// The answer to requests over the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_rate_limit: Option<OnRateLimit>,
 }
@@ -79,8 +89,10 @@ pub struct LocalHttp {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalTcp {
+    /// Switch the limit off, also one of a less specific policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
+    /// How many new connections are let through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection_rate: Option<Rate>,
 }
@@ -90,7 +102,9 @@ pub struct LocalTcp {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["interval", "num"]))]
 pub struct Rate {
+    /// The number of requests or connections in each interval.
     pub num: u32,
+    /// The interval, at least `50ms`.
     pub interval: GoDuration,
 }
 
@@ -98,8 +112,10 @@ pub struct Rate {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OnRateLimit {
+    /// The status of the answer; 429 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u32>,
+    /// Headers of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headers: Option<Headers>,
 }
@@ -108,9 +124,11 @@ pub struct OnRateLimit {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Headers {
+    /// Headers that replace those of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub set: Option<Vec<HeaderKeyValue>>,
+    /// Headers that are added to those of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub add: Option<Vec<HeaderKeyValue>>,

@@ -29,8 +29,10 @@ const TO_OF_ROUTE_OR_GATEWAY: &[K] = &[K::Mesh, K::MeshExternalService];
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshRetry {
+    /// The proxies that retry; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// The retries, by destination.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<Entry<Conf>>,
 }
@@ -39,10 +41,13 @@ pub struct MeshRetry {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
+    /// Retries of connections to destinations that speak TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<Tcp>,
+    /// Retries of requests to destinations that speak HTTP or HTTP/2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
+    /// Retries of calls to destinations that speak gRPC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc: Option<Grpc>,
 }
@@ -51,6 +56,7 @@ pub struct Conf {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tcp {
+    /// How often the proxy tries to connect, the first time included; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connect_attempt: Option<u32>,
 }
@@ -59,24 +65,33 @@ pub struct Tcp {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Http {
+    /// How often a request is retried; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_retries: Option<u32>,
+    /// The timeout of each try; that of the whole request by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_try_timeout: Option<GoDuration>,
+    /// The time between two tries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_off: Option<BackOff>,
+    /// The time between two tries where the server says how long to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limited_back_off: Option<RateLimitedBackOff>,
-    /// Conditions, methods (`HttpMethodGet`) and status codes (`503`).
+    /// What is retried: conditions such as `5xx`, methods (`HttpMethodGet`) and status codes (`503`); by
+    /// default gateway errors, failures to connect and refused streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<String>>")]
     pub retry_on: Option<Vec<HttpRetryOn>>,
+    /// Response headers that make a response worth a retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retriable_response_headers: Option<Vec<HeaderMatch>>,
+    /// Only requests with one of these headers are retried; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retriable_request_headers: Option<Vec<HeaderMatch>>,
+    /// Which endpoints a retry avoids; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_selection: Option<Vec<Predicate>>,
+    /// How often another endpoint is picked before one that is to be avoided is used; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_selection_max_attempts: Option<i64>,
 }
@@ -85,14 +100,19 @@ pub struct Http {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Grpc {
+    /// How often a call is retried; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_retries: Option<u32>,
+    /// The timeout of each try; that of the whole call by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_try_timeout: Option<GoDuration>,
+    /// The time between two tries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_off: Option<BackOff>,
+    /// The time between two tries where the server says how long to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limited_back_off: Option<RateLimitedBackOff>,
+    /// The gRPC statuses that are retried; by default also failures to connect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_on: Option<Vec<GrpcRetryOn>>,
 }
@@ -101,8 +121,10 @@ pub struct Grpc {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackOff {
+    /// The time before the first retry, which later retries multiply; 25ms by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_interval: Option<GoDuration>,
+    /// The longest time between two tries; ten times `baseInterval` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_interval: Option<GoDuration>,
 }
@@ -111,8 +133,10 @@ pub struct BackOff {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RateLimitedBackOff {
+    /// Response headers that say when to try again; the first that is present counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_headers: Option<Vec<ResetHeader>>,
+    /// The longest wait that a server may ask for; 300s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_interval: Option<GoDuration>,
 }
@@ -122,8 +146,10 @@ pub struct RateLimitedBackOff {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["format", "name"]))]
 pub struct ResetHeader {
+    /// The header's name, in lower case.
     #[schemars(length(min = 1, max = 256), extend("pattern" = shape::HEADER_NAME))]
     pub name: String,
+    /// Whether the header holds a number of seconds or a Unix timestamp.
     pub format: RateLimitFormat,
 }
 

@@ -20,8 +20,10 @@ const BACKENDS: &[K] =
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshTCPRoute {
+    /// The proxies whose connections are routed; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// The rules, by destination.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub to: Vec<ToEntry>,
@@ -32,7 +34,9 @@ pub struct MeshTCPRoute {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["targetRef", "rules"]))]
 pub struct ToEntry {
+    /// The service that applications connect to.
     pub target_ref: TargetRef,
+    /// Where the connections go; at most one rule.
     #[schemars(length(max = 1))]
     pub rules: Vec<Always<RuleConf>>,
 }
@@ -41,6 +45,7 @@ pub struct ToEntry {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RuleConf {
+    /// Where the connections go, by weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_refs: Option<Vec<BackendRef>>,
 }

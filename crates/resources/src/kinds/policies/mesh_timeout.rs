@@ -24,12 +24,16 @@ const WITH_SPIFFE_ID: &str = "can't be specified when matches contain spiffeID b
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshTimeout {
+    /// The proxies that the timeouts are for; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// Timeouts of outgoing traffic, by destination.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<Entry<Conf>>,
+    /// Timeouts of incoming traffic; deprecated, use `rules`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<Entry<Conf>>,
+    /// Timeouts of incoming traffic, by client.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule<Conf>>,
 }
@@ -38,10 +42,13 @@ pub struct MeshTimeout {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
+    /// How long connecting may take; 5s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection_timeout: Option<GoDuration>,
+    /// How long a connection may be without traffic before it is closed; 1h by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<GoDuration>,
+    /// Timeouts of HTTP and gRPC requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
 }
@@ -50,14 +57,19 @@ pub struct Conf {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Http {
+    /// How long the whole response may take; 15s by default, 0 switches the timeout off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<GoDuration>,
+    /// How long a request may be without traffic in either direction; 30m by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_idle_timeout: Option<GoDuration>,
+    /// How long a stream may live at most; unlimited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_stream_duration: Option<GoDuration>,
+    /// How long a connection may live at most, idle or not; unlimited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connection_duration: Option<GoDuration>,
+    /// How long a client may take to send all request headers; unlimited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_headers_timeout: Option<GoDuration>,
 }

@@ -1,5 +1,5 @@
-//! How proxies of a mesh secure what they say to each other: whether plain clients are served, and which
-//! versions and ciphers of TLS are used.
+//! TLS between proxies of a mesh: whether clients without TLS are accepted, and which versions and ciphers
+//! are used.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,10 +20,13 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshTLS {
+    /// The proxies that the settings are for; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// Settings of incoming traffic; deprecated, use `rules`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<Entry<Conf>>,
+    /// Settings of incoming traffic.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Always<Conf>>,
 }
@@ -32,13 +35,15 @@ pub struct MeshTLS {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// Both sides of a connection use these versions, so they are set for a whole mesh only.
+    /// The TLS versions of the mesh; both sides of a connection use them, so only a policy for the whole mesh
+    /// may set them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_version: Option<Version>,
-    /// As `tlsVersion`; they mean TLS 1.2 and older versions.
+    /// The ciphers of TLS 1.2 and older versions; only a policy for the whole mesh may set them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_ciphers: Option<Vec<TlsCipher>>,
-    /// Instead of the mode of the mesh's mTLS backend.
+    /// Whether clients without a certificate are served (`Permissive`) or not (`Strict`); that of the mesh by
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["Permissive", "Strict"]))]
     pub mode: Option<Mode>,

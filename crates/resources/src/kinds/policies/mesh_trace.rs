@@ -22,8 +22,10 @@ const HUNDRED_PERCENT: i64 = 100_000_000;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshTrace {
+    /// The proxies that trace requests; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// Which requests are traced, and where spans go.
     pub default: Conf,
 }
 
@@ -31,11 +33,13 @@ pub struct MeshTrace {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// At most one; an empty list switches tracing off.
+    /// Where spans go; at most one backend. An empty list switches tracing off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backends: Option<Vec<Backend>>,
+    /// How many requests are traced; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
+    /// Tags of each span, in addition to mesh, zone and workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Tag>>,
 }
@@ -50,12 +54,16 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Backend {
+    /// What receives spans; the field of this name has its settings.
     #[serde(rename = "type", skip_serializing_if = "BackendType::is_absent")]
     pub type_: BackendType,
+    /// Settings of type `Zipkin`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zipkin: Option<Zipkin>,
+    /// Settings of type `Datadog`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub datadog: Option<Datadog>,
+    /// Settings of type `OpenTelemetry`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_telemetry: Option<OpenTelemetry>,
 }
@@ -70,11 +78,15 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["url"]))]
 pub struct Zipkin {
+    /// The collector's URL, such as `http://zipkin:9411/api/v2/spans`.
     pub url: String,
+    /// Make trace IDs of 128 bits; 64 bits by default.
     #[serde(skip_serializing_if = "Option::is_none", rename = "traceId128bit")]
     pub trace_id_128bit: Option<bool>,
+    /// How spans are encoded; `httpJson` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<ApiVersion>,
+    /// Let client and server share one span; on by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_span_context: Option<bool>,
 }
@@ -84,9 +96,9 @@ pub struct Zipkin {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["url"]))]
 pub struct Datadog {
-    /// `http://host:port`.
+    /// The agent's URL as `http://host:port`.
     pub url: String,
-    /// Services are named after direction and destination too.
+    /// Append direction and destination to the service name; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_service: Option<bool>,
 }
@@ -95,10 +107,11 @@ pub struct Datadog {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpenTelemetry {
-    /// `host:port` for gRPC, a URL for HTTP.
+    /// The collector's address: `host:port` for gRPC, a URL for HTTP; deprecated, use `backendRef`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub endpoint: Option<String>,
+    /// The MeshOpenTelemetryBackend that describes the collector.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_ref: Option<BackendRef>,
 }
@@ -107,13 +120,13 @@ pub struct OpenTelemetry {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sampling {
-    /// No more than these, whatever the others say.
+    /// The upper limit of all traced requests, in percent; 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overall: Option<IntOrString>,
-    /// Of those whose client asks for it.
+    /// The percentage of requests with the header `x-client-trace-id` that are traced; 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<IntOrString>,
-    /// Of the others.
+    /// The percentage of the other requests that are traced; 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random: Option<IntOrString>,
 }
@@ -123,9 +136,12 @@ pub struct Sampling {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Tag {
+    /// The tag's name.
     pub name: String,
+    /// The tag's value; not together with `header`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub literal: Option<String>,
+    /// The request header that has the tag's value; not together with `literal`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<HeaderTag>,
 }
@@ -135,7 +151,9 @@ pub struct Tag {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct HeaderTag {
+    /// The header's name.
     pub name: String,
+    /// The value for requests without the header; by default they get no tag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
 }

@@ -18,10 +18,13 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshTrafficPermission {
+    /// The proxies that clients call; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
+    /// Which clients are allowed, by the identity in their certificate.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Always<RuleConf>>,
+    /// Which clients are allowed, by their tags; deprecated, use `rules`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<Entry<Conf>>,
 }
@@ -30,10 +33,13 @@ pub struct MeshTrafficPermission {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RuleConf {
+    /// Clients that are denied, also where another policy allows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deny: Option<Vec<Match>>,
+    /// Clients that are allowed and counted as denied, to try a denial out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_with_shadow_deny: Option<Vec<Match>>,
+    /// Clients that are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<Match>>,
 }
@@ -42,6 +48,7 @@ pub struct RuleConf {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
+    /// What happens to the traffic of these clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
 }
@@ -132,7 +139,7 @@ impl Schema for MeshTrafficPermission {
             // Kuma accepts them, so they are not refused.
             if from.target_ref.labels.as_ref().is_some_and(|labels| !labels.is_empty()) {
                 warnings.push(format!(
-                    "clients cannot be told apart by 'from[{i}].targetRef.labels': an Allow allows no client \
+                    "clients cannot be identified by 'from[{i}].targetRef.labels': an Allow allows no client \
                      and a Deny denies all, use 'rules' with 'spiffeID' instead"
                 ));
             }
@@ -259,7 +266,7 @@ mod tests {
                  use MeshSubset with 'kuma.io/service' instead",
                 "MeshService value for 'from[1].targetRef.kind' is deprecated, \
                  use MeshSubset with 'kuma.io/service' instead",
-                "clients cannot be told apart by 'from[1].targetRef.labels': an Allow allows no client \
+                "clients cannot be identified by 'from[1].targetRef.labels': an Allow allows no client \
                  and a Deny denies all, use 'rules' with 'spiffeID' instead",
                 "MeshSubset value for 'targetRef.kind' is deprecated, use Dataplane with labels instead",
             ]

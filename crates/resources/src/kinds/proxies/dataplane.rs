@@ -21,11 +21,13 @@ mod validation;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Dataplane {
+    /// Where the proxy listens, what it serves and what it calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub networking: Option<Networking>,
-    /// Overrides the metrics backend of the mesh.
+    /// Kept and without effect; MeshMetric replaces it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsBackend>,
+    /// Kept and without effect: kuma-dp serves the application's probes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probes: Option<Probes>,
 }
@@ -34,23 +36,28 @@ pub struct Dataplane {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Networking {
-    /// Where other proxies reach this one.
+    /// The IP address or host name at which other proxies reach this one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub address: String,
-    /// Where other proxies reach this one if `address` is private.
+    /// The address at which other proxies reach this one, if `address` is private.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub advertised_address: String,
+    /// Given for a proxy at the edge of the mesh; then it has no inbounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Gateway>,
+    /// Ports of the application that other proxies call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inbound: Vec<Inbound>,
+    /// Services that the application calls at local addresses, where traffic is not redirected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outbound: Vec<Outbound>,
+    /// How traffic is redirected to the proxy without changes to the application.
     #[serde(skip_serializing_if = "Option::is_none", alias = "transparent_proxying")]
     pub transparent_proxying: Option<TransparentProxying>,
+    /// Where Envoy serves its admin API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin: Option<EnvoyAdmin>,
-    /// Listeners of a proxy that serves a whole zone.
+    /// Listeners of a proxy that serves a whole zone; kept and without effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<Listener>,
 }
@@ -59,24 +66,34 @@ pub struct Networking {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Inbound {
+    /// A name that policies and MeshServices refer to; the port number by default.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// The port at which the proxy listens.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub port: u32,
+    /// The port at which the application listens; `port` by default.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub service_port: u32,
+    /// The address at which the application listens; that of the inbound by default.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub service_address: String,
+    /// The address at which the proxy listens; that of `networking` by default.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub address: String,
+    /// Tags of the inbound; `kuma.io/service` names the service, `kuma.io/protocol` the protocol.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
+    /// What the application speaks: `tcp`, `http`, `http2`, `grpc` or `kafka`; `tcp` by default.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub protocol: String,
+    /// Deprecated, use `state`: whether the application is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
+    /// How Envoy checks whether the application is alive; not checked by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_probe: Option<ServiceProbe>,
+    /// Whether the inbound gets traffic; `Ready` by default.
     #[serde(skip_serializing_if = "is_default")]
     pub state: InboundState,
 }
@@ -85,6 +102,7 @@ pub struct Inbound {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Health {
+    /// Whether the inbound gets traffic.
     #[serde(skip_serializing_if = "is_default")]
     pub ready: bool,
 }
@@ -93,22 +111,29 @@ pub struct Health {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceProbe {
+    /// The time between two checks; `dpServer.hds.checkDefaults.interval` of the control plane by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<ProtoDuration>,
+    /// How long a check may take; `dpServer.hds.checkDefaults.timeout` of the control plane by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<ProtoDuration>,
+    /// Failed checks in a row that make the inbound not ready; set by the control plane's configuration by
+    /// default.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "optional_number",
         alias = "unhealthy_threshold"
     )]
     pub unhealthy_threshold: Option<u32>,
+    /// Passed checks in a row that make the inbound ready; set by the control plane's configuration by
+    /// default.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "optional_number",
         alias = "healthy_threshold"
     )]
     pub healthy_threshold: Option<u32>,
+    /// Check that the application accepts connections; the only kind of check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpProbe>,
 }
@@ -126,15 +151,19 @@ proto_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Outbound {
+    /// The address at which the application calls the service; `127.0.0.1` by default.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub address: String,
+    /// The port at which the application calls the service.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub port: u32,
-    /// A name for the address, which the agent beside the proxy answers DNS queries for.
+    /// A name for the address, which kuma-dp answers DNS queries for.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hostname: String,
+    /// The service by its tags, `kuma.io/service` at least; not together with `backendRef`.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
+    /// The service by its resource; not together with `tags`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_ref: Option<BackendRef>,
 }
@@ -143,12 +172,16 @@ pub struct Outbound {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendRef {
+    /// The kind of the destination: `MeshService`, `MeshExternalService` or `MeshMultiZoneService`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
+    /// The name of the destination; not together with `labels`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// The port of the destination.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub port: u32,
+    /// Labels that the destination must have.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
 }
@@ -157,8 +190,11 @@ pub struct BackendRef {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Gateway {
+    /// Tags of the gateway; `kuma.io/service` names it.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
+    /// Whether another program beside the proxy (`DELEGATED`, the default) or the proxy itself is the
+    /// gateway; `BUILTIN` is not supported.
     #[serde(rename = "type", skip_serializing_if = "is_default")]
     pub kind: GatewayType,
 }
@@ -172,24 +208,30 @@ proto_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TransparentProxying {
+    /// The port that incoming traffic is redirected to; 15006 by default.
     #[serde(
         skip_serializing_if = "is_default",
         deserialize_with = "number",
         alias = "redirect_port_inbound"
     )]
     pub redirect_port_inbound: u32,
+    /// The port that outgoing traffic is redirected to; 15001 by default.
     #[serde(
         skip_serializing_if = "is_default",
         deserialize_with = "number",
         alias = "redirect_port_outbound"
     )]
     pub redirect_port_outbound: u32,
+    /// Kept and without effect.
     #[serde(skip_serializing_if = "Vec::is_empty", alias = "direct_access_services")]
     pub direct_access_services: Vec<String>,
+    /// The only services, by `kuma.io/service`, that the proxy is configured for; all by default.
     #[serde(skip_serializing_if = "Vec::is_empty", alias = "reachable_services")]
     pub reachable_services: Vec<String>,
+    /// Which IP versions are redirected; both by default.
     #[serde(skip_serializing_if = "is_default", alias = "ip_family_mode")]
     pub ip_family_mode: IpFamilyMode,
+    /// The only destinations that the proxy is configured for; all by default.
     #[serde(skip_serializing_if = "Option::is_none", alias = "reachable_backends")]
     pub reachable_backends: Option<ReachableBackends>,
 }
@@ -203,6 +245,7 @@ proto_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReachableBackends {
+    /// The destinations; an empty list means none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refs: Vec<ReachableBackendRef>,
 }
@@ -211,14 +254,19 @@ pub struct ReachableBackends {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReachableBackendRef {
+    /// The kind of the destinations: `MeshService`, `MeshExternalService` or `MeshMultiZoneService`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
+    /// The name of the destination; not together with `labels`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// The Kubernetes namespace of the destination.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
+    /// The port; all ports of the destination by default.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "optional_number")]
     pub port: Option<u32>,
+    /// Labels that the destinations must have.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
 }
@@ -227,14 +275,19 @@ pub struct ReachableBackendRef {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Listener {
+    /// What the listener is for.
     #[serde(rename = "type", skip_serializing_if = "is_default")]
     pub kind: ListenerType,
+    /// The address at which the proxy listens.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub address: String,
+    /// The port at which the proxy listens.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub port: u32,
+    /// A name that policies refer to.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// Whether the listener gets traffic; `Ready` by default.
     #[serde(skip_serializing_if = "is_default")]
     pub state: ListenerState,
 }
@@ -253,8 +306,10 @@ proto_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Probes {
+    /// The port of the probes.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub port: u32,
+    /// The probes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<ProbeEndpoint>,
 }
@@ -263,10 +318,13 @@ pub struct Probes {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProbeEndpoint {
+    /// The port of the application that a probe is forwarded to.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number", alias = "inbound_port")]
     pub inbound_port: u32,
+    /// The path of the application that a probe is forwarded to.
     #[serde(skip_serializing_if = "String::is_empty", alias = "inbound_path")]
     pub inbound_path: String,
+    /// The path at which the probe is served.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub path: String,
 }

@@ -15,6 +15,7 @@ pub struct Workload {}
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadStatus {
+    /// How many proxies the workload has.
     pub dataplane_proxies: Proxies,
 }
 
@@ -23,10 +24,11 @@ pub struct WorkloadStatus {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(rename = "WorkloadProxies")]
 pub struct Proxies {
-    /// With a control plane.
+    /// Proxies that are connected to a control plane.
     pub connected: u32,
-    /// With an inbound that takes traffic.
+    /// Proxies with an inbound that gets traffic.
     pub healthy: u32,
+    /// All proxies.
     pub total: u32,
 }
 

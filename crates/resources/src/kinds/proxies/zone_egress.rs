@@ -16,9 +16,10 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneEgress {
-    /// Where the proxy runs; set by the control plane.
+    /// The zone that the proxy runs in; set by the control plane.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub zone: String,
+    /// Where the proxy listens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub networking: Option<ZoneEgressNetworking>,
 }
@@ -27,10 +28,13 @@ pub struct ZoneEgress {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneEgressNetworking {
+    /// The IP address or host name at which proxies of the zone reach this one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub address: String,
+    /// The port at which the proxy listens.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub port: u32,
+    /// Where Envoy serves its admin API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin: Option<EnvoyAdmin>,
 }

@@ -15,12 +15,13 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneIngress {
-    /// Where the proxy runs; set by the control plane.
+    /// The zone that the proxy runs in; set by the control plane.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub zone: String,
+    /// Where the proxy listens, and where other zones reach it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub networking: Option<ZoneIngressNetworking>,
-    /// What can be reached through this proxy; filled in by the control plane.
+    /// What other zones can call through this proxy; set by the control plane.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub available_services: Vec<AvailableService>,
 }
@@ -29,14 +30,19 @@ pub struct ZoneIngress {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneIngressNetworking {
+    /// The IP address or host name at which the proxy listens.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub address: String,
+    /// The address at which other zones reach the proxy.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub advertised_address: String,
+    /// The port at which the proxy listens.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub port: u32,
+    /// The port at which other zones reach the proxy.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub advertised_port: u32,
+    /// Where Envoy serves its admin API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin: Option<EnvoyAdmin>,
 }
@@ -45,6 +51,7 @@ pub struct ZoneIngressNetworking {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyAdmin {
+    /// The port of the admin API, on the loopback interface.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub port: u32,
 }
@@ -53,12 +60,16 @@ pub struct EnvoyAdmin {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AvailableService {
+    /// The tags of the instances.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
+    /// How many instances have these tags.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub instances: u32,
+    /// The mesh of the instances.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mesh: String,
+    /// Whether the service is outside the mesh.
     #[serde(skip_serializing_if = "is_default")]
     pub external_service: bool,
 }

@@ -17,10 +17,13 @@ const NOT_EMPTY: &str = "must not be empty";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostnameGenerator {
+    /// The services that get hostnames.
     pub selector: HostnameSelector,
-    /// A Go template over `.Name`, `.DisplayName`, `.Namespace`, `.Mesh`, `.Zone` and `label "key"`.
+    /// The hostname: a Go template over `.Name`, `.DisplayName`, `.Namespace`, `.Mesh`, `.Zone` and `label
+    /// "key"`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub template: String,
+    /// Something other than the control plane that makes the hostnames; kept and without effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extension: Option<Extension>,
 }
@@ -29,10 +32,13 @@ pub struct HostnameGenerator {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostnameSelector {
+    /// MeshServices, by label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh_service: Option<LabelSelector>,
+    /// MeshExternalServices, by label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh_external_service: Option<LabelSelector>,
+    /// MeshMultiZoneServices, by label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh_multi_zone_service: Option<LabelSelector>,
 }
@@ -41,6 +47,7 @@ pub struct HostnameSelector {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
+    /// Labels that a service must have, all of them.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     pub match_labels: Labels,
 }
@@ -49,8 +56,10 @@ pub struct LabelSelector {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Extension {
+    /// The type of the extension.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
+    /// Settings that the extension defines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<serde_json::Value>,
 }

@@ -26,12 +26,16 @@ const MATCH_PROTOCOLS: [&str; 4] = ["tcp", "grpc", "http", "http2"];
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["match"]))]
 pub struct MeshExternalService {
+    /// The port and protocol by which applications call the service.
     #[serde(rename = "match")]
     pub match_: Match,
+    /// A plugin that resolves the endpoints; `endpoints` and `tls` are not checked then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extension: Option<Extension>,
+    /// Where the service is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoints: Option<Vec<Endpoint>>,
+    /// TLS that the proxy originates; without it the proxy sends what the application sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
 }
@@ -41,10 +45,13 @@ pub struct MeshExternalService {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["port"]))]
 pub struct Match {
+    /// How the service gets its hostnames: `HostnameGenerator`.
     #[serde(rename = "type")]
     pub type_: MatchType,
+    /// The port at which applications call the service.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u32,
+    /// What applications speak with the service; `tcp` by default.
     #[schemars(extend("enum" = MATCH_PROTOCOLS))]
     pub protocol: Protocol,
     /// The server names by which proxies reach this port at a zone egress; clients use the first, servers accept
@@ -63,8 +70,10 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Extension {
+    /// The type of the plugin.
     #[serde(rename = "type")]
     pub type_: String,
+    /// Settings that the plugin defines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
 }
@@ -74,11 +83,13 @@ pub struct Extension {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["address", "port"]))]
 pub struct Endpoint {
+    /// An IP address or a host name.
     #[schemars(length(min = 1))]
     pub address: String,
+    /// The port of the endpoint.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u32,
-    /// Endpoints of the next priority are used when these are unhealthy; 0 comes first.
+    /// Endpoints of the next higher number are called when these are unhealthy; 0, the default, comes first.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = MAX_PRIORITY))]
     pub priority: Option<u32>,
@@ -88,10 +99,14 @@ pub struct Endpoint {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tls {
+    /// Whether the proxy originates TLS; off by default.
     pub enabled: bool,
+    /// The TLS versions that the proxy offers; left to Envoy by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
+    /// Let the server renegotiate TLS, which is insecure; off by default.
     pub allow_renegotiation: bool,
+    /// How the server's certificate is verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
 }
@@ -100,17 +115,23 @@ pub struct Tls {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Verification {
+    /// What is verified; authority and name (`Secured`) by default.
     #[serde(skip_serializing_if = "VerificationMode::is_absent")]
     #[schemars(extend("enum" = ["SkipSAN", "SkipCA", "Secured", "SkipAll"]))]
     pub mode: VerificationMode,
+    /// The server name that the proxy asks for; the address of the endpoint by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
+    /// Names of which the server's certificate must have one; the server name by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject_alt_names: Option<Vec<SanMatch>>,
+    /// The authority that must have signed the server's certificate; those of the proxy's machine by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_cert: Option<DataSource>,
+    /// The certificate that the proxy presents; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_cert: Option<DataSource>,
+    /// The key of `clientCert`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_key: Option<DataSource>,
 }
@@ -125,9 +146,11 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["value"]))]
 pub struct SanMatch {
+    /// How the name is compared; `Exact` by default.
     #[serde(rename = "type")]
     #[schemars(extend("enum" = ["Exact", "Prefix"]))]
     pub type_: SanMatchType,
+    /// The name or its prefix.
     pub value: String,
 }
 
@@ -140,10 +163,13 @@ open_enum! {
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataSource {
+    /// The name of a Secret of the mesh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
+    /// The bytes, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inline: Option<String>,
+    /// The text itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inline_string: Option<String>,
 }
@@ -152,9 +178,12 @@ pub struct DataSource {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshExternalServiceStatus {
+    /// The address at which proxies offer the service to their applications.
     pub vip: Vip,
+    /// Hostnames of the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Address>,
+    /// What became of each HostnameGenerator that selects the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hostname_generators: Vec<HostnameGeneratorStatus>,
 }

@@ -16,7 +16,9 @@ use crate::{Path, Schema, Subject, Violations};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshMultiZoneService {
+    /// The MeshServices that belong together.
     pub selector: MultiZoneSelector,
+    /// The ports at which applications call the service.
     pub ports: Vec<Port>,
 }
 
@@ -24,6 +26,7 @@ pub struct MeshMultiZoneService {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultiZoneSelector {
+    /// The MeshServices, by label.
     pub mesh_service: LabelSelector,
 }
 
@@ -31,14 +34,19 @@ pub struct MultiZoneSelector {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshMultiZoneServiceStatus {
+    /// Hostnames of the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Address>,
+    /// Addresses at which proxies offer the service to their applications.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vips: Vec<Vip>,
+    /// The MeshServices that the selector matches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mesh_services: Vec<MatchedMeshService>,
+    /// What became of each HostnameGenerator that selects the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hostname_generators: Vec<HostnameGeneratorStatus>,
+    /// What the control plane found out, one entry per fact.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -47,9 +55,13 @@ pub struct MeshMultiZoneServiceStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MatchedMeshService {
+    /// The name of the MeshService.
     pub name: String,
+    /// Its Kubernetes namespace.
     pub namespace: String,
+    /// Its zone.
     pub zone: String,
+    /// Its mesh.
     pub mesh: String,
 }
 

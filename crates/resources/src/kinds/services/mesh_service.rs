@@ -18,11 +18,15 @@ use crate::{Path, Schema, Subject, Violations, naming::section};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshService {
+    /// Whether at least one endpoint is healthy; set by the control plane.
     #[serde(skip_serializing_if = "State::is_absent")]
     pub state: State,
+    /// The Dataplanes that serve it.
     pub selector: ServiceSelector,
+    /// The ports at which applications call the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Port>,
+    /// The identities that the service's proxies prove; set by the control plane.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<Identity>,
 }
@@ -36,10 +40,13 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSelector {
+    /// Tags that an inbound must have, all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataplane_tags: Option<BTreeMap<String, String>>,
+    /// One Dataplane by its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataplane_ref: Option<DataplaneRef>,
+    /// Dataplanes by label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataplane_labels: Option<LabelSelector>,
 }
@@ -48,6 +55,7 @@ pub struct ServiceSelector {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataplaneRef {
+    /// The name of the Dataplane.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
@@ -56,6 +64,7 @@ pub struct DataplaneRef {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
+    /// Labels that a resource must have, all of them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
 }
@@ -64,16 +73,19 @@ pub struct LabelSelector {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Port {
+    /// The name of the port, which policies refer to; its number by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The port at which applications call the service.
     pub port: u32,
-    /// The inbound's port by number or its name; a port without a target matches no inbound.
+    /// The inbound's port by number or name; a port without a target matches no inbound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_port: Option<IntOrString>,
-    /// An empty word is not the same as none.
+    /// What the service speaks at this port; `tcp` by default.
+    // An empty word is not the same as none.
     #[serde(default = "default_protocol")]
     pub app_protocol: Protocol,
-    /// The server names other zones reach this port by; clients use the first, servers accept all.
+    /// The server names by which other zones reach this port; clients use the first, servers accept all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub snis: Vec<Sni>,
 }
@@ -86,6 +98,7 @@ fn default_protocol() -> Protocol {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sni {
+    /// The server name.
     pub value: String,
 }
 
@@ -93,8 +106,10 @@ pub struct Sni {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Identity {
+    /// Whether the value is a SPIFFE ID or a value of the tag `kuma.io/service`.
     #[serde(rename = "type")]
     pub type_: IdentityType,
+    /// The identity.
     pub value: String,
 }
 
@@ -107,13 +122,18 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshServiceStatus {
+    /// Hostnames of the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Address>,
+    /// Addresses at which proxies offer the service to their applications.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vips: Vec<Vip>,
+    /// Whether clients may use mTLS.
     pub tls: Tls,
+    /// What became of each HostnameGenerator that selects the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hostname_generators: Vec<HostnameGeneratorStatus>,
+    /// How many proxies the service has.
     pub dataplane_proxies: DataplaneProxies,
 }
 
@@ -121,6 +141,7 @@ pub struct MeshServiceStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tls {
+    /// `Ready` once every proxy of the service accepts mTLS.
     #[serde(skip_serializing_if = "TlsStatus::is_absent")]
     pub status: TlsStatus,
 }
@@ -134,10 +155,13 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataplaneProxies {
+    /// Proxies that are connected to a control plane.
     #[serde(skip_serializing_if = "is_zero")]
     pub connected: u32,
+    /// Proxies with an inbound that gets traffic.
     #[serde(skip_serializing_if = "is_zero")]
     pub healthy: u32,
+    /// All proxies.
     #[serde(skip_serializing_if = "is_zero")]
     pub total: u32,
 }

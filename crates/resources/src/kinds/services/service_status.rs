@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Address {
+    /// The hostname.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hostname: String,
-    /// `HostnameGenerator` or `Kubernetes`.
+    /// What made the hostname: `HostnameGenerator` or `Kubernetes`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub origin: String,
+    /// The HostnameGenerator that made it.
     pub hostname_generator_ref: HostnameGeneratorRef,
 }
 
@@ -19,6 +21,7 @@ pub struct Address {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostnameGeneratorRef {
+    /// The name of the HostnameGenerator in the store.
     pub core_name: String,
 }
 
@@ -26,6 +29,7 @@ pub struct HostnameGeneratorRef {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Vip {
+    /// The IP address.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub ip: String,
 }
@@ -34,7 +38,9 @@ pub struct Vip {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostnameGeneratorStatus {
+    /// The HostnameGenerator.
     pub hostname_generator_ref: HostnameGeneratorRef,
+    /// Whether a hostname was made, and if not why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -43,9 +49,13 @@ pub struct HostnameGeneratorStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
+    /// What the fact is about, such as `Ready`.
     #[serde(rename = "type")]
     pub type_: String,
+    /// Whether it holds: `True`, `False` or `Unknown`.
     pub status: String,
+    /// Why, in one word.
     pub reason: String,
+    /// Why, in a sentence.
     pub message: String,
 }

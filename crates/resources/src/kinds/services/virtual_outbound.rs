@@ -29,8 +29,10 @@ const DEFINED: &str = "has to be defined";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualOutbound {
+    /// Inbounds that get hostnames; one selector is enough.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub selectors: Vec<VirtualOutboundSelector>,
+    /// How hostnames and ports are composed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf: Option<Conf>,
 }
@@ -39,6 +41,7 @@ pub struct VirtualOutbound {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualOutboundSelector {
+    /// Tags that an inbound must have; `*` stands for any value.
     #[serde(rename = "match", skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
 }
@@ -47,16 +50,16 @@ pub struct VirtualOutboundSelector {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// A Go template for the host name.
+    /// The hostname: a Go template over the parameters, such as `{{.service}}.mesh`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// A Go template for the port.
+    /// The port: a Go template over the parameters, or a number.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "text_or_number")]
     pub port: String,
-    /// The variables of the templates.
+    /// The variables of the templates and the tags they come from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<Parameter>,
-    /// Another way to write `parameters`: from tag to variable. Never stored.
+    /// Another way to write `parameters`: from tag to variable; stored as `parameters`.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
 }
@@ -65,9 +68,10 @@ pub struct Conf {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Parameter {
+    /// The name of the variable.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The tag; one called like the variable when absent.
+    /// The tag that has the value; the one called like the variable by default.
     #[serde(skip_serializing_if = "String::is_empty", alias = "tag_key")]
     pub tag_key: String,
 }

@@ -9,6 +9,7 @@ use crate::{NoStatus, Schema, Subject, Violations};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Config {
+    /// The value of the setting.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub config: String,
 }

@@ -22,6 +22,7 @@ const LENIENT: GeneralPurposeConfig =
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Secret {
+    /// The bytes, in base64.
     #[serde(skip_serializing_if = "SecretBytes::is_empty")]
     pub data: SecretBytes,
 }
@@ -30,6 +31,7 @@ pub struct Secret {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GlobalSecret {
+    /// The bytes, in base64.
     #[serde(skip_serializing_if = "SecretBytes::is_empty")]
     pub data: SecretBytes,
 }

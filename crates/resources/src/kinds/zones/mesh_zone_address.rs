@@ -11,9 +11,10 @@ use crate::{NoStatus, Schema, Subject, Violations};
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["address", "port"]))]
 pub struct MeshZoneAddress {
-    /// An IP address or a host name.
+    /// The IP address or host name at which other zones reach the zone.
     #[schemars(length(min = 1))]
     pub address: String,
+    /// The port at which other zones reach the zone.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u32,
 }

@@ -118,7 +118,6 @@ fn legacy_names_are_those_old_patches_and_dashboards_use() {
     assert_eq!(legacy::inbound_cluster(8080), "localhost:8080");
     assert_eq!(legacy::passthrough(IpVersion::V4, Direction::Inbound), "inbound:passthrough:ipv4");
     assert_eq!(legacy::passthrough(IpVersion::V6, Direction::Outbound), "outbound:passthrough:ipv6");
-    assert_eq!(legacy::cross_mesh_cluster("backend", "other"), "backend_other");
 }
 
 #[test]
@@ -296,7 +295,7 @@ proptest! {
         let inbound = legacy::inbound_listener(&address, port.into());
         let expected = Some(LegacyName::Inbound { address, port });
         prop_assert_eq!(&LegacyName::parse(&inbound), &expected);
-        // Without its dots an embedded address of IPv4 cannot be told from four groups of IPv6.
+        // Without its dots an embedded IPv4 address looks like four groups of IPv6.
         if ip.is_ipv4() || !ip.to_string().contains('.') {
             prop_assert_eq!(&LegacyName::parse_stat(&legacy::sanitize_stat(&inbound)), &expected);
         }

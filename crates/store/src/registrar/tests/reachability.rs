@@ -26,15 +26,37 @@ async fn an_unknown_mode_is_refused_and_the_known_ones_are_named() {
         let found = violations(&registrar, mesh(json!({label: value}))).await;
         assert_eq!(found, [(format!("labels[{label:?}]"), expect)]);
     }
-    let mut proxy = sidecar();
-    proxy.labels.insert(MODE.to_owned(), "none".to_owned());
-    assert_eq!(violations(&registrar, proxy).await.len(), 1);
+    assert_eq!(violations(&registrar, proxy("none")).await.len(), 1);
     for mode in ["off", "report", "shadow"] {
         registrar.put(mesh(json!({MODE: mode, "west.reachability.kuma.io/mode": mode}))).await.unwrap();
     }
+    registrar.put(proxy("shadow")).await.unwrap();
+}
+
+/// A proxy that asks for a mode itself.
+fn proxy(mode: &str) -> Draft {
     let mut proxy = sidecar();
-    proxy.labels.insert(MODE.to_owned(), "enforce".to_owned());
-    registrar.put(proxy).await.unwrap();
+    proxy.labels.insert(MODE.to_owned(), mode.to_owned());
+    proxy
+}
+
+#[tokio::test]
+async fn a_proxy_that_enforces_without_permissions_is_refused_unless_the_mesh_forces_it() {
+    let registrar = registrar(zone(false)).await;
+    let found = violations(&registrar, proxy("enforce")).await;
+    let [(field, text)] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(*field, format!("labels[{MODE:?}]"));
+    assert!(text.contains("no MeshTrafficPermission") && text.contains("from the proxy"), "{text}");
+    registrar.put(mesh(json!({"reachability.kuma.io/force": "true"}))).await.unwrap();
+    registrar.put(proxy("enforce")).await.unwrap();
+    // Other changes of a proxy that asked for it are accepted.
+    registrar.put(mesh(json!({}))).await.unwrap();
+    let mut changed = proxy("enforce");
+    changed.labels.insert("team".to_owned(), "shop".to_owned());
+    registrar.put(changed).await.unwrap();
+    registrar.put(proxy("shadow")).await.unwrap();
+    registrar.put(permission()).await.unwrap();
+    registrar.put(proxy("enforce")).await.unwrap();
 }
 
 #[tokio::test]

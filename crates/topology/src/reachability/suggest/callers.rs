@@ -1,4 +1,4 @@
-//! Who called, as servers see it.
+//! Clients, as servers identify them.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Callers {
 pub(super) struct Certificates {
     /// Of proxies that report under this identity: it is the first in their certificate.
     pub reporting: Vec<Client>,
-    /// Of proxies that have it besides another.
+    /// Of proxies that have it in addition to another.
     pub besides: Vec<Client>,
 }
 

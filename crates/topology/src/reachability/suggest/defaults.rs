@@ -6,24 +6,38 @@ use resources::{
     Draft, Key, Kind, Resource, Spec,
     kinds::{
         entry::Entry,
-        mesh_traffic_permission::{Action, Conf, MeshTrafficPermission, RuleConf},
-        target_ref::{Match, MatchType, TargetRef, TargetRefKind as K},
+        mesh_traffic_permission::{Action, Conf, MeshTrafficPermission},
+        target_ref::{TargetRef, TargetRefKind as K},
     },
     labels,
     naming::Kri,
 };
 
-use super::{Question, servers::Group};
+use super::{
+    Question,
+    everyone::{is_everywhere, refuses_everyone, without_everyone},
+    servers::Group,
+};
 use crate::{MeshSnapshot, reachability::targets::as_stored};
 
 /// What the policy is called that refuses everyone. Of policies of one rank the last in the alphabet decides last, so
 /// that it takes nothing from permissions that stand beside it.
 pub(super) const DENY_ALL: &str = "zz-deny-all";
 
+/// A policy that lets in every client everywhere, whatever else it says.
+#[derive(Debug, Clone)]
+pub(super) struct AllowAll {
+    pub policy: Arc<Resource>,
+    /// What it says without letting everyone in; `None` where nothing is left.
+    judged: Option<Arc<Resource>>,
+    /// The same as it is to be written.
+    pub rest: Option<Arc<Resource>>,
+}
+
 /// What holds for clients that no other rule is about.
 pub(super) struct Defaults {
     /// The policies that allow everyone everywhere.
-    pub allow: Vec<Arc<Resource>>,
+    pub allow: Vec<AllowAll>,
     /// The policies that deny all clients that nothing else allows, and show it.
     deny: BTreeSet<Kri>,
     /// Those of them that are stored.
@@ -38,13 +52,20 @@ impl Defaults {
         let (mut allow, mut deny, mut shown) = (Vec::new(), BTreeSet::new(), false);
         for policy in mesh.policies_of(Kind::MeshTrafficPermission).filter(|policy| is_in_effect(policy)) {
             let Some(spec) = policy.spec.get::<MeshTrafficPermission>() else { continue };
-            if is_for_mesh(spec) && allows_everyone(spec) {
-                allow.push(policy.clone());
+            let everywhere = is_everywhere(mesh, spec);
+            if let Some(rest) = without_everyone(spec).filter(|_| everywhere) {
+                let with = |spec: MeshTrafficPermission| {
+                    let spec = Spec::MeshTrafficPermission(Arc::new(spec));
+                    Arc::new(Resource { spec, ..Resource::clone(policy) })
+                };
+                let judged = rest.written.is_some().then(|| with(rest.judged));
+                allow.push(AllowAll { policy: policy.clone(), judged, rest: rest.written.map(with) });
+                continue;
             }
             let labelled = policy.label(labels::REACHABILITY_DEFAULT_DENY) == Some("true");
-            if (is_for_mesh(spec) || labelled) && refuses_everyone(spec) {
+            if (everywhere || labelled) && refuses_everyone(spec) {
                 deny.extend(policy.kri(""));
-                shown |= is_for_mesh(spec);
+                shown |= everywhere;
             }
         }
         let to_come = match question.service {
@@ -93,19 +114,24 @@ impl Defaults {
     }
 
     /// The permissions that someone decided on, of those that may be about a Dataplane.
-    pub fn decisions<'m>(&self, mesh: &'m MeshSnapshot, dataplane: &Resource) -> Vec<&'m Arc<Resource>> {
+    pub fn decisions<'m>(&'m self, mesh: &'m MeshSnapshot, dataplane: &Resource) -> Vec<&'m Arc<Resource>> {
         let is_default = |it: &Resource| it.kri("").is_some_and(|kri| self.deny.contains(&kri));
-        stored_about(mesh, dataplane).filter(|it| !self.allows(it) && !is_default(it)).collect()
+        let kept = stored_about(mesh, dataplane).filter_map(|it| self.kept(it));
+        kept.filter(|it| !is_default(it)).collect()
     }
 
     /// The permissions that may be about a Dataplane once the mesh is closed.
     pub fn closed<'m>(&'m self, mesh: &'m MeshSnapshot, dataplane: &Resource) -> Vec<&'m Arc<Resource>> {
-        let kept = stored_about(mesh, dataplane).filter(|it| !self.allows(it));
+        let kept = stored_about(mesh, dataplane).filter_map(|it| self.kept(it));
         kept.chain(self.to_come.as_ref().map(|(_, resource)| resource)).collect()
     }
 
-    fn allows(&self, policy: &Resource) -> bool {
-        self.allow.iter().any(|it| it.key == policy.key)
+    /// What is left of a policy when nothing lets everyone in.
+    fn kept<'m>(&'m self, policy: &'m Arc<Resource>) -> Option<&'m Arc<Resource>> {
+        match self.allow.iter().find(|it| it.policy.key == policy.key) {
+            Some(all) => all.judged.as_ref(),
+            None => Some(policy),
+        }
     }
 }
 
@@ -157,36 +183,4 @@ fn free(mesh: &MeshSnapshot, base: &str) -> String {
 
 pub(super) fn is_in_effect(policy: &Resource) -> bool {
     policy.label(labels::EFFECT) != Some("shadow")
-}
-
-fn is_for_mesh(spec: &MeshTrafficPermission) -> bool {
-    spec.target_ref.as_ref().is_none_or(|top| top.kind == K::Mesh)
-}
-
-fn refuses_everyone(spec: &MeshTrafficPermission) -> bool {
-    match (spec.from.as_slice(), spec.rules.is_empty()) {
-        ([entry], true) => entry.target_ref.kind == K::Mesh && entry.default.action == Some(Action::Deny),
-        _ => false,
-    }
-}
-
-fn allows_everyone(spec: &MeshTrafficPermission) -> bool {
-    let allows =
-        |action: &Option<Action>| matches!(action, Some(Action::Allow | Action::AllowWithShadowDeny));
-    match (spec.from.as_slice(), spec.rules.as_slice()) {
-        ([entry], []) => entry.target_ref.kind == K::Mesh && allows(&entry.default.action),
-        ([], rules) => !rules.is_empty() && rules.iter().all(|rule| allows_domains(&rule.default)),
-        _ => false,
-    }
-}
-
-/// Whether a rule allows whole trust domains and says nothing else.
-fn allows_domains(rule: &RuleConf) -> bool {
-    let whole = |client: &Match| {
-        let id = client.spiffe_id.as_ref().filter(|id| id.type_ == MatchType::Prefix && client.sni.is_none());
-        id.and_then(|id| id.value.strip_prefix("spiffe://"))
-            .is_some_and(|domain| !domain.trim_end_matches('/').contains('/'))
-    };
-    let listed = || rule.allow.iter().chain(&rule.allow_with_shadow_deny).flatten();
-    rule.deny.as_ref().is_none_or(Vec::is_empty) && listed().next().is_some() && listed().all(whole)
 }

@@ -11,9 +11,10 @@ use resources::{
 };
 
 use super::{
-    Permission,
+    Permission, Question,
     callers::{self, Certificates},
     defaults::{self, Defaults},
+    everyone,
 };
 use crate::{
     ClientTls, DestinationId, MeshSnapshot, matching,
@@ -147,6 +148,22 @@ pub(super) fn allows_someone(
 ) -> bool {
     let resolved = permissions(mesh, selector, places, |dataplane| defaults.closed(mesh, dataplane));
     resolved.iter().flat_map(|it| &it.rules).any(|rule| rule.effect != Effect::Deny)
+}
+
+/// The entries that will let in clients which no rule names, at some inbounds.
+pub(super) fn opened(
+    question: &Question<'_>,
+    selector: &policy::PolicySelector<'_>,
+    defaults: &Defaults,
+    closing: &[Arc<Resource>],
+    places: &BTreeSet<Place>,
+) -> BTreeSet<Kri> {
+    let mesh = question.mesh;
+    let resolved = permissions(mesh, selector, places, |dataplane| match question.service {
+        None => defaults.closed(mesh, dataplane),
+        Some(_) => defaults::stored_about(mesh, dataplane).chain(closing).collect(),
+    });
+    resolved.iter().filter_map(everyone::opened_by).cloned().collect()
 }
 
 fn is_denied(permissions: &Permissions, client: &Client) -> bool {

@@ -1,4 +1,4 @@
-//! What suggestions may lack, in words.
+//! Warnings about what suggestions may lack.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Permissions in writing.
+//! Writes suggested permissions as resources.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,7 +20,10 @@ use super::{
     defaults::{Defaults, is_in_effect},
     servers::Group,
 };
-use crate::{MeshSnapshot, reachability::targets::Choice};
+use crate::{
+    MeshSnapshot,
+    reachability::{policy_names, targets::Choice},
+};
 
 /// How permissions name clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub(super) enum Form {
 impl Form {
     /// As the mesh names clients already.
     pub fn of(mesh: &MeshSnapshot, defaults: &Defaults) -> Form {
-        let is_default = |policy: &Resource| defaults.allow.iter().any(|it| it.key == policy.key);
+        let is_default = |policy: &Resource| defaults.allow.iter().any(|it| it.policy.key == policy.key);
         let by_identity = mesh.policies_of(Kind::MeshTrafficPermission).any(|policy| {
             let spec = policy.spec.get::<MeshTrafficPermission>();
             spec.is_some_and(|spec| !spec.rules.is_empty()) && !is_default(policy)
@@ -71,7 +74,7 @@ pub(super) fn permissions(
         if of_form.is_empty() {
             continue;
         }
-        let name = name(mesh, names, &format!("allow-to-{}", group.title()), |existing| {
+        let name = policy_names::free_or(mesh, names, &format!("allow-to-{}", group.title()), |existing| {
             extends(existing, &choice.target, named)
         });
         let key = Key::new(Kind::MeshTrafficPermission, &mesh.name, &name);
@@ -93,28 +96,6 @@ pub(super) fn permissions(
         written.push(Permission { resource, evidence, notes: Vec::new() });
     }
     written
-}
-
-/// A name that is free, or that of a policy which fits.
-fn name(
-    mesh: &MeshSnapshot,
-    names: &mut BTreeSet<String>,
-    base: &str,
-    fits: impl Fn(&Resource) -> bool,
-) -> String {
-    let usable = |name: &String| {
-        let existing = mesh.policies.get(&Key::new(Kind::MeshTrafficPermission, &mesh.name, name));
-        !names.contains(name) && existing.is_none_or(|existing| fits(&existing.resource))
-    };
-    let others = (2_u32..).map(|n| format!("{base}-{n}"));
-    let name = std::iter::once(base.to_owned()).chain(others).find(usable).unwrap_or_default();
-    names.insert(name.clone());
-    name
-}
-
-/// A name that no permission has, neither of the mesh nor among the suggested ones.
-pub(super) fn free_name(mesh: &MeshSnapshot, names: &mut BTreeSet<String>, base: &str) -> String {
-    name(mesh, names, base, |_| false)
 }
 
 /// Whether clients can be added to an existing policy.

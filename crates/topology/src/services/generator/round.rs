@@ -19,9 +19,9 @@ use super::{ByName, Generator, Pool, has_mtls, mode};
 use crate::{
     matching::MemberSelector,
     services::{
-        Around, Desired, ServiceChange, Work,
+        Desired, ServiceChange, ServiceContext, Work,
         generate::Plan,
-        hostnames::{Hostnames, Named},
+        hostnames::{HostnameStatus, Hostnames},
         multi_zone,
         status::{self, ServiceMember},
         update_status,
@@ -39,7 +39,7 @@ impl Generator {
         let zone = self.zone.clone();
         let deletion_grace_period = self.deletion_grace_period;
         let snis = self.snis.clone();
-        let around = Around { zone: &zone, mesh: &mesh, deletion_grace_period, snis: &snis, now };
+        let around = ServiceContext { zone: &zone, mesh: &mesh, deletion_grace_period, snis: &snis, now };
         self.dirty.services.extend(self.deadlines.due(now).cloned());
         for (kind, pool) in self.vips.pools().into_iter().filter(|(_, pool)| pool.may_give(now)) {
             self.dirty.of(kind).extend(pool.wanting().iter().cloned());
@@ -64,7 +64,7 @@ impl Generator {
     }
 
     /// Plans every dirty service, and those that have its address.
-    fn plan(&mut self, around: &Around<'_>, desired: &mut Desired) -> Works {
+    fn plan(&mut self, around: &ServiceContext<'_>, desired: &mut Desired) -> Works {
         let mut works = Works::new();
         let mut queue = self.dirty.services.clone();
         while let Some(name) = queue.pop_first() {
@@ -90,7 +90,7 @@ impl Generator {
         works
     }
 
-    fn plan_one(&self, name: &Arc<str>, around: &Around<'_>) -> Plan {
+    fn plan_one(&self, name: &Arc<str>, around: &ServiceContext<'_>) -> Plan {
         let existing = self.services.get(name);
         if mode(around.mesh) == MeshServicesMode::Disabled {
             return Plan::retired(existing);
@@ -102,7 +102,7 @@ impl Generator {
 
     /// Lets indexes and addresses follow a service that is going to be there, or not. Returns the services
     /// for which that may mean another address.
-    fn follow(&mut self, name: &Arc<str>, work: Option<&Work>, around: &Around<'_>) -> Vec<Arc<str>> {
+    fn follow(&mut self, name: &Arc<str>, work: Option<&Work>, around: &ServiceContext<'_>) -> Vec<Arc<str>> {
         let subject = Subject::Service(name.clone());
         match work.filter(|work| work.is_local()) {
             Some(work) => {
@@ -136,7 +136,7 @@ impl Generator {
         for (name, work) in works.iter_mut() {
             let Some(work) = work.as_mut().filter(|work| !work.delete) else { continue };
             let key = of_mesh(mesh, Kind::MeshService, name);
-            let Named { addresses, generators } = self.hostnames.of(&key);
+            let HostnameStatus { addresses, generators } = self.hostnames.of(&key);
             (work.status.addresses, work.status.hostname_generators) = (addresses, generators);
         }
     }
@@ -158,7 +158,7 @@ impl Generator {
     }
 
     /// Gives an address to every planned service without one, those that exist first, the oldest first.
-    fn give_addresses(&mut self, around: &Around<'_>, works: &mut Works) -> BTreeSet<Key> {
+    fn give_addresses(&mut self, around: &ServiceContext<'_>, works: &mut Works) -> BTreeSet<Key> {
         let pool = &mut self.vips.services;
         pool.begin(around.now);
         let mut without: Vec<(&Arc<str>, &mut Work)> = works
@@ -194,7 +194,7 @@ impl Generator {
                 status.vip = pool.give(&resource.key.name, now).unwrap_or_default();
                 desired.given.extend((!status.vip.ip.is_empty()).then(|| resource.key.clone()));
             }
-            let Named { addresses, generators } = self.hostnames.of(&resource.key);
+            let HostnameStatus { addresses, generators } = self.hostnames.of(&resource.key);
             (status.addresses, status.hostname_generators) = (addresses, generators);
             changes.extend(update_status(resource, Status::MeshExternalService(Arc::new(status)), now));
         }
@@ -223,7 +223,7 @@ impl Generator {
                 status.vips = pool.give(name, now).into_iter().collect::<Vec<Vip>>();
                 desired.given.extend((!status.vips.is_empty()).then(|| resource.key.clone()));
             }
-            let Named { addresses, generators } = self.hostnames.of(&resource.key);
+            let HostnameStatus { addresses, generators } = self.hostnames.of(&resource.key);
             (status.addresses, status.hostname_generators) = (addresses, generators);
             changes.extend(update_status(resource, Status::MeshMultiZoneService(Arc::new(status)), now));
         }

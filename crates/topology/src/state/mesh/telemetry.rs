@@ -6,7 +6,7 @@ use policy::Policy;
 use resources::{Key, Labels, Resource};
 
 use super::{
-    super::{PolicyChange, alike::seen_alike},
+    super::{PolicyChange, resource_diff::seen_alike},
     MeshState, Round,
 };
 use crate::snapshot::carries;

@@ -58,8 +58,12 @@ impl Mesh {
         for (shard, own) in by_shard {
             let previous = self.shards.get(&shard).cloned().unwrap_or_default();
             let holder = |address| held.get(&address).cloned();
-            let next =
-                allocate(&previous, &own, &Known { pool, quarantine: HOUR, imported, holder: &holder }, now);
+            let next = allocate(
+                &previous,
+                &own,
+                &ShardContext { pool, quarantine: HOUR, imported, holder: &holder },
+                now,
+            );
             held.extend(next.shard.iter().map(|(host, entry)| (entry.address, host.clone())));
             self.without.extend(next.without);
             self.shards.insert(shard, next.shard);
@@ -139,7 +143,7 @@ fn a_released_address_is_kept_for_its_hostname_and_goes_to_others_after_the_quar
 
     mesh.allocate(&pool, &names([]), at(40));
     let shard = mesh.shards[&7].clone();
-    let known = Known { pool: &pool, quarantine: HOUR, imported: &BTreeMap::new(), holder: &|_| None };
+    let known = ShardContext { pool: &pool, quarantine: HOUR, imported: &BTreeMap::new(), holder: &|_| None };
     let waiting = allocate(&shard, &names([]), &known, at(50));
     assert_eq!((waiting.shard.len(), waiting.look_again), (70, Some(at(3640))));
     assert_eq!(allocate(&shard, &names([]), &known, at(3640)), Allocation::default());
@@ -183,8 +187,8 @@ fn addresses_that_kuma_gave_stay() {
 #[test]
 fn what_is_stored_is_found_by_its_name_and_read_as_it_was_written() {
     for mesh in ["default", "a-dns-vips", "a-dns-vips-00"] {
-        assert_eq!(of_config(&config_name(mesh, 0x0a)), Some((mesh, Kept::Shard(0x0a))));
-        assert_eq!(of_config(&name_of_kuma(mesh)), Some((mesh, Kept::ByKuma)));
+        assert_eq!(of_config(&config_name(mesh, 0x0a)), Some((mesh, VipRecord::Shard(0x0a))));
+        assert_eq!(of_config(&name_of_kuma(mesh)), Some((mesh, VipRecord::ByKuma)));
     }
     for name in ["kuma-cluster-id", "kuma-default-dns-vips-0", "kuma-default-dns-vips-0A", "default-dns-vips"]
     {
@@ -214,7 +218,7 @@ proptest! {
         let imported = BTreeMap::new();
         for shard in shards {
             let wanted: BTreeSet<Arc<str>> = hosts.iter().filter(|host| shard_of(host) == shard).cloned().collect();
-            let known = Known { pool: &pool, quarantine: HOUR, imported: &imported, holder: &|_| None };
+            let known = ShardContext { pool: &pool, quarantine: HOUR, imported: &imported, holder: &|_| None };
             let alone = allocate(&Shard::new(), &wanted, &known, at(9)).shard;
             prop_assert_eq!(Some(&alone).filter(|shard| !shard.is_empty()), mesh.shards.get(&shard));
         }

@@ -4,7 +4,7 @@
 //! Dataplanes decide that a policy selects, as they do when servers ask for permissions. Such rows say so.
 
 use super::world::{
-    SERVICES, check, instance, listed, pairs, permissions, plain, port, reaches, square, ways,
+    SERVICES, check, external, instance, listed, pairs, permissions, plain, port, reaches, square, ways,
 };
 use crate::fixtures::{mesh, service};
 
@@ -252,6 +252,47 @@ fn tags_of_kubernetes_select_at_the_top_level() {
             .map(|(client, to)| reaches(&snapshot, client, &port(to)));
         assert_eq!(found, [true, true, false, false], "{tag}");
     }
+}
+
+/// Which services there are to decide about: those of Dataplanes and those that ingresses of other zones list. Kuma's
+/// vector has a sixth, an ExternalService `es-1`; that kind is not supported here, and its successor, a
+/// MeshExternalService, is a destination of its own.
+#[test]
+fn services_are_those_of_dataplanes_and_of_ingresses() {
+    let name = "a_kuma-demo_svc_1234";
+    let tags = [("k8s.kuma.io/namespace", "kuma-demo"), ("k8s.kuma.io/service-name", "a")];
+    let both = serde_json::json!([
+        { "port": 80, "tags": { "kuma.io/service": "b" } },
+        { "port": 81, "tags": { "kuma.io/service": "c" } },
+    ]);
+    let listed = ["d", "e"].map(|service| {
+        serde_json::json!({ "mesh": "default", "tags": { "kuma.io/service": service }, "instances": 1 })
+    });
+    let asked = [name, "b", "c", "d", "e", "es-1"].map(|it| serde_json::json!({ "kuma.io/service": it }));
+    let snapshot = ways(&[
+        mesh("STRICT"),
+        instance("a-1", name, &tags),
+        instance("a-2", name, &tags),
+        crate::fixtures::dataplane("both", "10.0.0.3", both),
+        crate::zones::ingress("in-west", "west", "10.9.9.9", serde_json::json!(listed)),
+        external("es-1"),
+        crate::fixtures::calling("asking", &asked),
+    ]);
+    let spelled = |exists: bool| -> Vec<String> {
+        let mut found: Vec<String> = snapshot
+            .destinations
+            .values()
+            .filter(|it| it.exists == exists)
+            .map(|it| match &it.id {
+                topology::DestinationId::Port(kri) => kri.to_string(),
+                topology::DestinationId::Tags(tags) => tags["kuma.io/service"].clone(),
+            })
+            .collect();
+        found.sort();
+        found
+    };
+    assert_eq!(spelled(true), [name, "b", "c", "d", "e", "kri_extsvc_default___es-1_443"]);
+    assert_eq!(spelled(false), ["es-1"], "asked for by a tag, it is no service");
 }
 
 /// A service of another mesh is not served here, so nothing is known of who may call it.

@@ -6,8 +6,8 @@ use crate::{
     blame::blamed,
     encoded::{ByName, Encoded},
     message::RpcStatus,
+    nack_message,
     target::Resources,
-    words,
 };
 
 /// How many refused versions of one name are remembered.
@@ -106,7 +106,7 @@ impl Channel {
             refused.remove(0);
         }
         let (name, version) = (resource.name.clone(), resource.version);
-        refused.push(Rejection { name, version, message: words::kept(message), has_another: false });
+        refused.push(Rejection { name, version, message: nack_message::kept(message), has_another: false });
     }
 
     /// Gives back the memory of what was only needed on the way.

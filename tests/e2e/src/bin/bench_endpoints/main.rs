@@ -15,7 +15,7 @@ use std::{
 use anyhow::Context;
 use e2e::{
     Client, ControlPlane, DEADLINE, Profile, Setup,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::{Service, call, dataplane, with_outbound},
 };
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ fn main() -> anyhow::Result<()> {
         let reference = json!({"backendRef": {"kind": "MeshService", "name": service, "port": 8080}});
         own = with_outbound(own, caller, port, reference);
     }
-    let _proxy = Proxy::start(&control_plane, &own, &Options::default())?;
+    let _proxy = RunningProxy::start(&control_plane, &own, &Options::default())?;
     answered(caller, FIRST_PORT, "left")?;
 
     let moves = (1..=MOVES).map(|i| {

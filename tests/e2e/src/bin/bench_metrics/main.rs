@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context, ensure};
 use e2e::{
     Client, ControlPlane, Profile, Setup,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::{dataplane, with_outbound},
 };
 use serde_json::{Value, json};
@@ -99,9 +99,9 @@ fn mesh_with_many_services(client: &Client) -> anyhow::Result<Value> {
 fn start(control_plane: &ControlPlane, own: &Value) -> anyhow::Result<Cost> {
     let options =
         Options { environment: vec![(UNIFIED.to_owned(), "true".to_owned())], ..Options::default() };
-    let proxy = Proxy::spawn(control_plane, own, &options)?;
+    let proxy = RunningProxy::spawn(control_plane, own, &options)?;
     let deadline = Instant::now() + PATIENCE;
-    let listens = |proxy: &Proxy| {
+    let listens = |proxy: &RunningProxy| {
         let listeners = proxy.admin("/listeners").unwrap_or_default();
         listeners.lines().filter(|line| line.starts_with("kri_msvc_")).count() == usize::from(SERVICES)
     };

@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context, ensure};
 use e2e::{
     Client, ControlPlane, Profile, Setup, own_port,
-    proxy::{Options, Proxy, own_address},
+    proxy::{Options, RunningProxy, own_address},
     service::dataplane,
 };
 use serde_json::{Value, json};
@@ -104,9 +104,9 @@ fn start(control_plane: &ControlPlane, offered: usize) -> anyhow::Result<Cost> {
         json!({"redirectPortInbound": own_port()?, "redirectPortOutbound": own_port()?});
     let options =
         Options { environment: vec![(UNIFIED.to_owned(), "true".to_owned())], ..Options::default() };
-    let proxy = Proxy::spawn(control_plane, &own, &options)?;
+    let proxy = RunningProxy::spawn(control_plane, &own, &options)?;
     let deadline = Instant::now() + PATIENCE;
-    let listens = |proxy: &Proxy| {
+    let listens = |proxy: &RunningProxy| {
         let listeners = proxy.admin("/listeners").unwrap_or_default();
         listeners.lines().filter(|line| is_offered(line)).count() == offered
     };
@@ -133,7 +133,7 @@ fn start(control_plane: &ControlPlane, offered: usize) -> anyhow::Result<Cost> {
     })
 }
 
-/// Whether this is about a service besides its own.
+/// Whether this is about another service than its own.
 fn is_offered(name: &str) -> bool {
     name.starts_with("kri_msvc_") && name.contains("_service-")
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
-use e2e::proxy::Proxy;
+use e2e::proxy::RunningProxy;
 use serde_json::Value;
 
 use crate::names::{Live, NOTHING, Row};
@@ -18,17 +18,17 @@ pub struct Target {
 /// A proxy, and where it listens: a sidecar at the ports of its outbounds, a zone proxy at one.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'p> {
-    pub proxy: &'p Proxy,
+    pub proxy: &'p RunningProxy,
     address: Ipv4Addr,
     port: u16,
 }
 
 impl<'p> Place<'p> {
-    pub fn client(proxy: &'p Proxy, address: Ipv4Addr) -> Place<'p> {
+    pub fn client(proxy: &'p RunningProxy, address: Ipv4Addr) -> Place<'p> {
         Place { proxy, address, port: 0 }
     }
 
-    pub fn zone_proxy(proxy: &'p Proxy, address: Ipv4Addr, port: u16) -> Place<'p> {
+    pub fn zone_proxy(proxy: &'p RunningProxy, address: Ipv4Addr, port: u16) -> Place<'p> {
         Place { proxy, address, port }
     }
 }
@@ -103,7 +103,7 @@ impl Scheme {
     }
 
     /// Asserts that names stand in the live configuration, and that traffic was counted under them.
-    fn has(self, proxy: &Proxy, row: &Row) {
+    fn has(self, proxy: &RunningProxy, row: &Row) {
         let live = Live::of(proxy);
         assert!(live.rows.contains(row), "no {row:#?} in {:#?}", live.rows);
         for counter in row.counters() {
@@ -113,7 +113,7 @@ impl Scheme {
 
     /// With unified names everything is named after a resource, the proxy itself or the system; older names have
     /// none of these, but for those of routes.
-    pub fn has_no_other_names(self, proxy: &Proxy) {
+    pub fn has_no_other_names(self, proxy: &RunningProxy) {
         let live = Live::of(proxy);
         let listeners = live.rows.iter().flat_map(|row| [row.listener.clone(), row.cluster.clone()]);
         let mut names: BTreeSet<String> = listeners.chain(live.clusters.clone()).collect();
@@ -148,7 +148,7 @@ fn chains(gate: Place<'_>) -> Vec<Value> {
 }
 
 /// A section of the live configuration.
-pub fn dump(proxy: &Proxy, section: &str, field: &str) -> Vec<Value> {
+pub fn dump(proxy: &RunningProxy, section: &str, field: &str) -> Vec<Value> {
     let dump: Value = serde_json::from_str(&proxy.admin("/config_dump").unwrap()).unwrap();
     let sections = dump["configs"].as_array().into_iter().flatten();
     let sections = sections.filter(|it| it["@type"].as_str().unwrap_or_default().ends_with(section));

@@ -11,7 +11,7 @@ use std::{
 
 use e2e::{
     Kumactl, Setup, eventually, kumactl,
-    proxy::{Options, Proxy, dataplane_token},
+    proxy::{Options, RunningProxy, dataplane_token},
     service::Service,
 };
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ pub struct Mesh {
 /// A machine with an application behind a proxy.
 pub struct Machine {
     pub workload: Workload,
-    pub proxy: Proxy,
+    pub proxy: RunningProxy,
     _application: Service,
 }
 
@@ -111,7 +111,7 @@ impl Mesh {
         self.install(&workload.namespace, &wishes.flags);
         let proxy = workload
             .namespace
-            .enter(|| Proxy::start(&self.world.control_plane, &dataplane, &options))
+            .enter(|| RunningProxy::start(&self.world.control_plane, &dataplane, &options))
             .unwrap()
             .unwrap_or_else(|error| panic!("{error:#}\n{}", self.world.control_plane.log()));
         Machine { workload, proxy, _application: application }

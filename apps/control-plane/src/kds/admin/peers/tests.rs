@@ -77,7 +77,7 @@ async fn an_instance_that_cannot_be_asked_is_named_with_what_to_do() {
     write(&store, insight("west"), connected_to(&free.to_string())).await;
     let view = AdminView::ConfigDump { include_eds: false };
     for (zone, expected) in [
-        ("east", "it has not said at which address"),
+        ("east", "it has not published its address"),
         ("west", "interCp.catalog.instanceAddress"),
         ("north", "is not connected to this control plane"),
     ] {
@@ -104,7 +104,7 @@ async fn who_does_not_have_the_certificate_of_the_store_is_not_answered() {
     let error = asked(&stranger).put("east", question("web", view)).await.unwrap_err().to_string();
     assert!(error.contains("TLS"), "{error}");
 
-    // With TLS that believes the server and shows nothing.
+    // With TLS that trusts the server and presents no certificate.
     let pair = stored(&store.snapshot().unwrap()).unwrap();
     let trust = Trust::Certificates(certificates(&pair.certificate).unwrap());
     let config = Arc::new(tls::client_config(trust, b"h2").unwrap());

@@ -104,18 +104,18 @@ fn ten_connections_are_remembered() {
 #[test]
 fn what_is_not_in_order_is_shown_until_it_is() {
     let mut state = state();
-    state.problem(Way::ToZone, Kind::MeshTimeout, Some("no"));
+    state.problem(SyncProblemKind::ToZone, Kind::MeshTimeout, Some("no"));
     assert!(state.is_due(at(0), MINUTE));
     let insight = saved(&mut state, ZoneInsight::default(), "g", at(0));
     assert_eq!(insight.problems[0].kind, "MeshTimeout");
     assert_eq!(insight.problems[0].reason, "no");
-    state.problem(Way::ToZone, Kind::MeshTimeout, Some("no"));
+    state.problem(SyncProblemKind::ToZone, Kind::MeshTimeout, Some("no"));
     assert!(!state.is_due(at(0), MINUTE), "it is known");
-    state.problem(Way::ToZone, Kind::MeshRetry, Some(&"é".repeat(1 << 20)));
+    state.problem(SyncProblemKind::ToZone, Kind::MeshRetry, Some(&"é".repeat(1 << 20)));
     let insight = saved(&mut state, insight, "g", at(0));
     assert_eq!(insight.problems.iter().map(|problem| problem.reason.len()).max(), Some(LONGEST_REASON));
-    state.problem(Way::ToZone, Kind::MeshRetry, None);
-    state.problem(Way::ToZone, Kind::MeshTimeout, None);
+    state.problem(SyncProblemKind::ToZone, Kind::MeshRetry, None);
+    state.problem(SyncProblemKind::ToZone, Kind::MeshTimeout, None);
     assert_eq!(saved(&mut state, insight, "g", at(0)).problems, []);
 }
 

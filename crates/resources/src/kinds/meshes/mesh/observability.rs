@@ -29,8 +29,10 @@ const ZIPKIN_VERSIONS: [&str; 3] = ["httpJsonV1", "httpJson", "httpProto"];
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Logging {
+    /// The backend for traffic that no policy names one for.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub default_backend: String,
+    /// Places that access logs may go to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<LoggingBackend>,
 }
@@ -39,13 +41,16 @@ pub struct Logging {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoggingBackend {
+    /// A name that is unique in the mesh.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// What a line looks like.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub format: String,
-    /// `file` or `tcp`.
+    /// What receives the log: `file` or `tcp`.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
+    /// Settings of the type: `path` of `file`, `address` of `tcp`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf: Option<Struct>,
 }
@@ -54,8 +59,10 @@ pub struct LoggingBackend {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tracing {
+    /// The backend for traffic that no policy names one for.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub default_backend: String,
+    /// Collectors that spans may go to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<TracingBackend>,
 }
@@ -64,14 +71,16 @@ pub struct Tracing {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingBackend {
+    /// A name that is unique in the mesh.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Percent of requests; all when absent.
+    /// The percentage of requests that are traced; 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<f64>,
-    /// `zipkin` or `datadog`.
+    /// What receives spans: `zipkin` or `datadog`.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
+    /// Settings of the type, such as `url` of `zipkin`, `address` and `port` of `datadog`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf: Option<Struct>,
 }
@@ -80,8 +89,10 @@ pub struct TracingBackend {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
+    /// The backend in use; metrics are off without one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub enabled_backend: String,
+    /// Ways to expose metrics.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<MetricsBackend>,
 }
@@ -90,11 +101,13 @@ pub struct Metrics {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricsBackend {
+    /// A name that is unique in the mesh.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// `prometheus`.
+    /// How metrics are exposed: `prometheus`.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
+    /// Settings of the type, such as `port`, `path` and `tags`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf: Option<Struct>,
 }

@@ -18,14 +18,19 @@ use crate::{
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct SecureDataSource {
+    /// Where the bytes are; the field of this name has the settings (`secretRef` for `Secret`).
     #[serde(rename = "type")]
     pub type_: SourceType,
+    /// A file on the control plane's machine; for type `File`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<File>,
+    /// A Secret of the mesh; for type `Secret`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
+    /// An environment variable of the control plane; for type `EnvVar`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env_var: Option<EnvVar>,
+    /// The text itself; for type `InsecureInline`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure_inline: Option<InsecureInline>,
 }
@@ -40,6 +45,7 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(rename = "SourceFile", extend("required" = ["path"]))]
 pub struct File {
+    /// The path of the file.
     pub path: String,
 }
 
@@ -48,9 +54,10 @@ pub struct File {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["kind", "name"]))]
 pub struct SecretRef {
-    /// `Secret`.
+    /// The kind of the resource: `Secret`.
     #[schemars(extend("enum" = ["Secret"]))]
     pub kind: String,
+    /// The name of the Secret.
     pub name: String,
 }
 
@@ -59,6 +66,7 @@ pub struct SecretRef {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct EnvVar {
+    /// The name of the variable.
     pub name: String,
 }
 
@@ -67,6 +75,7 @@ pub struct EnvVar {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["value"]))]
 pub struct InsecureInline {
+    /// The text, in PEM.
     pub value: String,
 }
 

@@ -18,11 +18,11 @@ const PATH_ON_KUBERNETES: &str = "/ns/{{ .Namespace }}/sa/{{ .ServiceAccount }}"
 #[serde(rename_all = "camelCase", default)]
 #[schemars(rename = "SpiffeID")]
 pub struct SpiffeIdTemplate {
-    /// A Go template over `.Mesh`, `.Zone` and `label "key"` of the identity.
+    /// The trust domain: a Go template over `.Mesh`, `.Zone` and `label "key"` of the identity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust_domain: Option<String>,
-    /// A Go template over `.TrustDomain`, `.Namespace`, `.ServiceAccount`, `.Workload` and `label "key"` of the
-    /// Dataplane.
+    /// The path: a Go template over `.TrustDomain`, `.Namespace`, `.ServiceAccount`, `.Workload` and `label
+    /// "key"` of the Dataplane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }

@@ -68,7 +68,7 @@ fn what_re2_does_not_read_is_named() {
     ] {
         assert_eq!(check(expression), Err(expect.to_owned()), "{expression}");
     }
-    let flags = "after (? only the flags i, m, s and U or a name can stand; there is no lookaround";
+    let flags = "after (? only the flags i, m, s and U or a name are allowed; lookaround is not supported";
     for expression in [
         "(?=a)", "(?!a)", "(?<=a)", "(?<!a)", "(?>a)", "(?#a)", "(?x)a", "(?u)a", "(?-)a", "(?s-)a",
         "(?P=n)", "(?",

@@ -1,4 +1,4 @@
-//! Matches on who calls: the SPIFFE ID of the client's certificate and the server name it asked for.
+//! Matches on the client: the SPIFFE ID of the client's certificate and the server name it asked for.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,10 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Match {
+    /// The SPIFFE ID in the client's certificate.
     #[serde(rename = "spiffeID", skip_serializing_if = "Option::is_none")]
     pub spiffe_id: Option<SpiffeIdMatch>,
+    /// The server name that the client asked for in the TLS handshake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sni: Option<SniMatch>,
 }
@@ -27,8 +29,10 @@ pub struct Match {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type", "value"]))]
 pub struct SpiffeIdMatch {
+    /// How the ID is compared.
     #[serde(rename = "type")]
     pub type_: MatchType,
+    /// The SPIFFE ID or its beginning, such as `spiffe://mesh.local/ns/shop`.
     pub value: String,
 }
 
@@ -42,8 +46,10 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type", "value"]))]
 pub struct SniMatch {
+    /// How the server name is compared.
     #[serde(rename = "type")]
     pub type_: SniMatchType,
+    /// The server name.
     pub value: String,
 }
 

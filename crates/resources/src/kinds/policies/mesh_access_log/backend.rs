@@ -21,12 +21,16 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Backend {
+    /// What receives the log; the field of this name has its settings.
     #[serde(rename = "type", skip_serializing_if = "BackendType::is_absent")]
     pub type_: BackendType,
+    /// Settings of type `Tcp`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpBackend>,
+    /// Settings of type `File`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<FileBackend>,
+    /// Settings of type `OpenTelemetry`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_telemetry: Option<OpenTelemetryBackend>,
 }
@@ -36,9 +40,10 @@ pub struct Backend {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["address"]))]
 pub struct TcpBackend {
+    /// What a line looks like; Kuma's default format if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// `host:port`.
+    /// The server's address as `host:port`.
     #[schemars(length(min = 1))]
     pub address: String,
 }
@@ -48,8 +53,10 @@ pub struct TcpBackend {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["path"]))]
 pub struct FileBackend {
+    /// What a line looks like; Kuma's default format if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
+    /// The absolute path of the file; Envoy appends to it.
     #[schemars(length(min = 1))]
     pub path: String,
 }
@@ -58,14 +65,18 @@ pub struct FileBackend {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpenTelemetryBackend {
+    /// Attributes of each log record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Vec<Attribute>>,
-    /// Text, or a value as OpenTelemetry writes it in JSON (`kvlistValue`, `arrayValue`, `stringValue`).
+    /// The body of each log record: text, or a value as OpenTelemetry writes it in JSON (`kvlistValue`,
+    /// `arrayValue`, `stringValue`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
+    /// The collector's address as `host:port`, port 4317 by default; deprecated, use `backendRef`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub endpoint: Option<String>,
+    /// The MeshOpenTelemetryBackend that describes the collector.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_ref: Option<BackendRef>,
 }
@@ -75,8 +86,10 @@ pub struct OpenTelemetryBackend {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["key", "value"]))]
 pub struct Attribute {
+    /// The attribute's name, in lower case with dots and underscores.
     #[schemars(extend("pattern" = shape::ATTRIBUTE_NAME))]
     pub key: String,
+    /// The attribute's value; operators such as `%DURATION%` are replaced.
     pub value: String,
 }
 
@@ -90,12 +103,16 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Format {
+    /// Whether a line is text or JSON.
     #[serde(rename = "type", skip_serializing_if = "FormatType::is_absent")]
     pub type_: FormatType,
+    /// The text of a line, with operators such as `%RESPONSE_CODE%`; for type `Plain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plain: Option<String>,
+    /// The fields of a line; for type `Json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json: Option<Vec<JsonValue>>,
+    /// Leave out values that are empty in place of writing `-`; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub omit_empty_values: Option<bool>,
 }
@@ -104,8 +121,10 @@ pub struct Format {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JsonValue {
+    /// The name of the field.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key: String,
+    /// The field's value; operators such as `%START_TIME%` are replaced.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
 }

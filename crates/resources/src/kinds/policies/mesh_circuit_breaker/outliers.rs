@@ -16,18 +16,26 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutlierDetection {
+    /// Switch outlier detection off: no endpoint is ejected. On by default where `outlierDetection` is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
+    /// The time between two evaluations; 10s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<GoDuration>,
+    /// How long an endpoint is ejected, multiplied by how often it was ejected before; 30s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_ejection_time: Option<GoDuration>,
+    /// The most endpoints that may be ejected at once, in percent; 10 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_ejection_percent: Option<u32>,
+    /// Count failures to connect apart from answers with an error; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_external_and_local_errors: Option<bool>,
+    /// What makes an endpoint an outlier; at least one detector is required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detectors: Option<Detectors>,
+    /// Below this percentage of healthy endpoints all are called, healthy or not; 50 by default, 0 switches
+    /// it off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub healthy_panic_threshold: Option<IntOrString>,
 }
@@ -36,14 +44,20 @@ pub struct OutlierDetection {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Detectors {
+    /// Answers of status 5xx and failures to connect, in a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_failures: Option<ConsecutiveFailures>,
+    /// Answers of status 502, 503 and 504 and failures to connect, in a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_failures: Option<ConsecutiveFailures>,
+    /// Failures that the proxy saw itself, such as timeouts and resets, in a row; needs
+    /// `splitExternalAndLocalErrors`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local_origin_failures: Option<ConsecutiveFailures>,
+    /// A success rate far below the average of all endpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub success_rate: Option<SuccessRate>,
+    /// A percentage of failed requests above a threshold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_percentage: Option<FailurePercentage>,
 }
@@ -52,6 +66,7 @@ pub struct Detectors {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsecutiveFailures {
+    /// The number of failures in a row; 5 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consecutive: Option<u32>,
 }
@@ -60,10 +75,13 @@ pub struct ConsecutiveFailures {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SuccessRate {
+    /// Endpoints with enough requests that are needed for a comparison; 5 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_hosts: Option<u32>,
+    /// Requests to an endpoint within one interval that are needed to count it; 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_volume: Option<u32>,
+    /// How many standard deviations below the average an endpoint is ejected, such as `"1.9"`, the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub standard_deviation_factor: Option<IntOrString>,
 }
@@ -72,10 +90,13 @@ pub struct SuccessRate {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FailurePercentage {
+    /// Endpoints with enough requests that are needed before any is ejected; 5 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_hosts: Option<u32>,
+    /// Requests to an endpoint within one interval that are needed to count it; 50 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_volume: Option<u32>,
+    /// The percentage of failed requests from which on an endpoint is ejected; 85 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<u32>,
 }

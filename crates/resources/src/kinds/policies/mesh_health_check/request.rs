@@ -1,4 +1,4 @@
-//! The request that asks an endpoint how it is.
+//! The request of a health check.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +15,16 @@ const EVERYWHERE: &str = "/";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Http {
+    /// Switch these checks off; they are on by default where `http` is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
-    /// `/` by default.
+    /// The path of the request; `/` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Headers of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_headers_to_add: Option<RequestHeaders>,
-    /// 200 by default.
+    /// The statuses that count as healthy, from 100 to 599; 200 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_statuses: Option<Vec<i32>>,
 }
@@ -31,9 +33,11 @@ pub struct Http {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestHeaders {
+    /// Headers that replace those of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub set: Option<Vec<HeaderKeyValue>>,
+    /// Headers that are sent in addition to those of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub add: Option<Vec<HeaderKeyValue>>,

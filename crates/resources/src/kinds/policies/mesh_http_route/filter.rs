@@ -29,16 +29,22 @@ const MIRRORS: &[K] = &[K::MeshService, K::MeshServiceSubset];
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Filter {
+    /// What the filter does; the field of this name has its settings.
     #[serde(rename = "type")]
     pub type_: FilterType,
+    /// Settings of type `RequestHeaderModifier`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_header_modifier: Option<HeaderModifier>,
+    /// Settings of type `ResponseHeaderModifier`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_header_modifier: Option<HeaderModifier>,
+    /// Settings of type `RequestRedirect`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_redirect: Option<RequestRedirect>,
+    /// Settings of type `URLRewrite`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url_rewrite: Option<UrlRewrite>,
+    /// Settings of type `RequestMirror`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_mirror: Option<RequestMirror>,
 }
@@ -58,12 +64,15 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderModifier {
+    /// Headers that replace those of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub set: Option<Vec<HeaderKeyValue>>,
+    /// Headers that are added to those of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub add: Option<Vec<HeaderKeyValue>>,
+    /// Names of headers that are removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub remove: Option<Vec<String>>,
@@ -74,8 +83,10 @@ pub struct HeaderModifier {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name", "value"]))]
 pub struct HeaderKeyValue {
+    /// The header's name, in lower case.
     #[schemars(length(min = 1, max = 256), extend("pattern" = shape::HEADER_NAME))]
     pub name: String,
+    /// The header's value; several are separated by commas.
     pub value: String,
 }
 
@@ -83,16 +94,21 @@ pub struct HeaderKeyValue {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestRedirect {
+    /// The scheme of the new URL; that of the request by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheme: Option<Scheme>,
+    /// The host of the new URL; that of the request by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("pattern" = shape::HOSTNAME))]
     pub hostname: Option<String>,
+    /// The path of the new URL; that of the request by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathRewrite>,
+    /// The port of the new URL; that of the request by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u32>,
+    /// The status of the answer; 302 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = REDIRECT_CODES))]
     pub status_code: Option<u32>,
@@ -108,10 +124,13 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct PathRewrite {
+    /// Which part of the path is replaced.
     #[serde(rename = "type")]
     pub type_: PathRewriteType,
+    /// The new path; for type `ReplaceFullPath`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace_full_path: Option<String>,
+    /// What replaces the prefix that matched; for type `ReplacePrefixMatch`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace_prefix_match: Option<String>,
 }
@@ -125,9 +144,11 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UrlRewrite {
+    /// The new `Host` header; unchanged by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("pattern" = shape::HOSTNAME))]
     pub hostname: Option<String>,
+    /// The new path; unchanged by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathRewrite>,
     /// Only for gateways.
@@ -140,8 +161,10 @@ pub struct UrlRewrite {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["backendRef"]))]
 pub struct RequestMirror {
+    /// The percentage of requests that are copied; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percentage: Option<IntOrString>,
+    /// Where the copies go.
     pub backend_ref: BackendRef,
 }
 

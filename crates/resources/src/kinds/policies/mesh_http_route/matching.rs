@@ -19,12 +19,16 @@ const MAX_PARAMETER_NAME: usize = 1024;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Match {
+    /// The path; any by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathMatch>,
+    /// The method; any by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
+    /// Parameters of the URL; all of them must match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_params: Option<Vec<QueryParamsMatch>>,
+    /// Headers; all of them must match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headers: Option<Vec<HeaderMatch>>,
 }
@@ -34,8 +38,10 @@ pub struct Match {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type", "value"]))]
 pub struct PathMatch {
+    /// The path, prefix or regular expression.
     #[schemars(length(min = 1))]
     pub value: String,
+    /// How the path is compared.
     #[serde(rename = "type")]
     pub type_: PathMatchType,
 }
@@ -65,10 +71,13 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type", "name", "value"]))]
 pub struct QueryParamsMatch {
+    /// How the parameter's value is compared.
     #[serde(rename = "type")]
     pub type_: QueryParamsMatchType,
+    /// The parameter's name.
     #[schemars(length(min = 1))]
     pub name: String,
+    /// The parameter's value, or a regular expression of the whole value.
     pub value: String,
 }
 
@@ -82,10 +91,14 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct HeaderMatch {
+    /// How the header is compared; `Exact` by default.
     #[serde(rename = "type", skip_serializing_if = "HeaderMatchType::is_absent")]
     pub type_: HeaderMatchType,
+    /// The header's name, in lower case.
     #[schemars(length(min = 1, max = 256), extend("pattern" = shape::HEADER_NAME))]
     pub name: String,
+    /// The header's value, its prefix, or a regular expression of the whole value; not for `Present` and
+    /// `Absent`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
 }

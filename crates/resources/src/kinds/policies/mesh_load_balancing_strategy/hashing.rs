@@ -17,16 +17,22 @@ const MAX_TABLE_SIZE: u32 = 5_000_011;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct LoadBalancer {
+    /// The algorithm; the field of this name has its settings.
     #[serde(rename = "type")]
     pub type_: LoadBalancerType,
+    /// Settings of type `RoundRobin`, which has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_robin: Option<RoundRobin>,
+    /// Settings of type `LeastRequest`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub least_request: Option<LeastRequest>,
+    /// Settings of type `RingHash`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring_hash: Option<RingHash>,
+    /// Settings of type `Random`, which has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random: Option<Random>,
+    /// Settings of type `Maglev`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maglev: Option<Maglev>,
 }
@@ -54,9 +60,12 @@ pub struct Random {}
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeastRequest {
+    /// How many random endpoints are compared; 2 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 2))]
     pub choice_count: Option<u32>,
+    /// How much requests in progress lower the weight of an endpoint where weights differ; `1` by default,
+    /// `0` ignores them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_request_bias: Option<IntOrString>,
 }
@@ -65,14 +74,18 @@ pub struct LeastRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RingHash {
+    /// The hash function; `XXHash` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_function: Option<HashFunction>,
+    /// The fewest entries of the ring; 1024 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = MAX_RING_SIZE))]
     pub min_ring_size: Option<u32>,
+    /// The most entries of the ring; 8M by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = MAX_RING_SIZE))]
     pub max_ring_size: Option<u32>,
+    /// What is hashed; deprecated, use `hashPolicies` beside `loadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_policies: Option<Vec<HashPolicy>>,
 }
@@ -86,9 +99,11 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Maglev {
+    /// The number of entries of the table, a prime number; 65537 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = MAX_TABLE_SIZE))]
     pub table_size: Option<u32>,
+    /// What is hashed; deprecated, use `hashPolicies` beside `loadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_policies: Option<Vec<HashPolicy>>,
 }
@@ -98,18 +113,25 @@ pub struct Maglev {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct HashPolicy {
+    /// What is hashed; the field of this name has its settings.
     #[serde(rename = "type")]
     pub type_: HashPolicyType,
+    /// Skip the policies after this one when it finds a value; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminal: Option<bool>,
+    /// Settings of type `Header`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
+    /// Settings of type `Cookie`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie: Option<Cookie>,
+    /// Settings of type `Connection`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<Connection>,
+    /// Settings of type `QueryParameter`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_parameter: Option<QueryParameter>,
+    /// Settings of type `FilterState`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter_state: Option<FilterState>,
 }
@@ -131,6 +153,7 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Header {
+    /// The header's name.
     #[schemars(length(min = 1))]
     pub name: String,
 }
@@ -140,10 +163,13 @@ pub struct Header {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Cookie {
+    /// The cookie's name.
     #[schemars(length(min = 1))]
     pub name: String,
+    /// How long a cookie lives that the proxy makes; without it the proxy makes none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<GoDuration>,
+    /// The path of a cookie that the proxy makes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
@@ -152,6 +178,7 @@ pub struct Cookie {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Connection {
+    /// Hash the client's IP address.
     #[serde(rename = "sourceIP", skip_serializing_if = "Option::is_none")]
     pub source_ip: Option<bool>,
 }
@@ -161,6 +188,7 @@ pub struct Connection {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct QueryParameter {
+    /// The parameter's name; upper and lower case differ.
     #[schemars(length(min = 1))]
     pub name: String,
 }
@@ -170,6 +198,7 @@ pub struct QueryParameter {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["key"]))]
 pub struct FilterState {
+    /// The key of an object in Envoy's filter state.
     #[schemars(length(min = 1))]
     pub key: String,
 }

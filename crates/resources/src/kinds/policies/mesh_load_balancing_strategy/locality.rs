@@ -17,10 +17,13 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalityAwareness {
+    /// Spread traffic over the endpoints of all zones alike; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
+    /// Preferences among the endpoints of the client's zone; all alike by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local_zone: Option<LocalZone>,
+    /// To which other zones traffic goes; given without `failover`, to none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_zone: Option<CrossZone>,
 }
@@ -29,6 +32,7 @@ pub struct LocalityAwareness {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalZone {
+    /// Tags by which endpoints are near, the nearest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity_tags: Option<Vec<AffinityTag>>,
 }
@@ -38,7 +42,10 @@ pub struct LocalZone {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["key"]))]
 pub struct AffinityTag {
+    /// The tag's name, such as `k8s.io/node`; endpoints with the client's value are near.
     pub key: String,
+    /// The weight of endpoints that have the client's value; all tags have one or none. By default each tag
+    /// gets ten times as much as the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
 }
@@ -47,8 +54,10 @@ pub struct AffinityTag {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CrossZone {
+    /// Zones to try when the client's zone has too few healthy endpoints, in this order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failover: Option<Vec<Failover>>,
+    /// When traffic goes to the next zones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failover_threshold: Option<FailoverThreshold>,
 }
@@ -58,8 +67,10 @@ pub struct CrossZone {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Failover {
+    /// The clients that this step is for, by zone; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<FromZone>,
+    /// The zones of this step.
     pub to: ToZone,
 }
 
@@ -68,6 +79,7 @@ pub struct Failover {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["zones"]))]
 pub struct FromZone {
+    /// Names of zones.
     pub zones: Vec<String>,
 }
 
@@ -76,8 +88,10 @@ pub struct FromZone {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct ToZone {
+    /// Which zones: `Any`, `Only` those listed, `AnyExcept` those listed, or `None`.
     #[serde(rename = "type")]
     pub type_: ToZoneType,
+    /// Names of zones; for `Only` and `AnyExcept`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zones: Option<Vec<String>>,
 }
@@ -92,6 +106,7 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["percentage"]))]
 pub struct FailoverThreshold {
+    /// The percentage of healthy endpoints below which traffic goes on to the next zones; 50 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percentage: Option<IntOrString>,
 }

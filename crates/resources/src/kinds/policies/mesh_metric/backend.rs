@@ -1,4 +1,4 @@
-//! Who gets the metrics: a scraper of the proxy, or a collector that they are sent to.
+//! Where metrics go: a scraper of the proxy, or a collector that they are sent to.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,10 +20,13 @@ pub(super) const ENDPOINT_DEPRECATED: &str = "openTelemetry.endpoint is deprecat
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Backend {
+    /// Who gets the metrics; the field of this name has the settings.
     #[serde(rename = "type")]
     pub kind: BackendType,
+    /// Settings of type `Prometheus`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<Prometheus>,
+    /// Settings of type `OpenTelemetry`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_telemetry: Option<OpenTelemetry>,
 }
@@ -40,10 +43,13 @@ pub struct Prometheus {
     /// Tells several pages apart, and who scrapes which.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
+    /// The port of the page; 5670 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u32>,
+    /// The path of the page; `/metrics` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Whether the page is served over TLS; it is not by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
 }
@@ -52,6 +58,7 @@ pub struct Prometheus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tls {
+    /// Where the certificate of the page comes from; `Disabled` by default.
     #[serde(skip_serializing_if = "TlsMode::is_absent")]
     pub mode: TlsMode,
 }
@@ -71,11 +78,13 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpenTelemetry {
-    /// `host:port`
+    /// The collector's address as `host:port`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
+    /// The MeshOpenTelemetryBackend that describes the collector.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_ref: Option<BackendRef>,
+    /// The time between two transmissions; 1m by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refresh_interval: Option<GoDuration>,
 }

@@ -61,8 +61,10 @@ pub struct Profiles {
     /// Together they are the widest of them; `Basic` when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub append_profiles: Option<Vec<Profile>>,
+    /// Metrics that are left out of the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exclude: Option<Vec<ProfileSelector>>,
+    /// Metrics that are offered in addition to the profile; takes precedence over `exclude`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub include: Option<Vec<ProfileSelector>>,
 }
@@ -72,6 +74,7 @@ pub struct Profiles {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Profile {
+    /// The name of the profile: `All`, `Basic` or `None`.
     pub name: ProfileName,
 }
 
@@ -85,8 +88,10 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["match", "type"]))]
 pub struct ProfileSelector {
+    /// How names of metrics are compared.
     #[serde(rename = "type")]
     pub kind: SelectorType,
+    /// The name, a part of it, or a regular expression.
     #[serde(rename = "match")]
     pub text: String,
 }

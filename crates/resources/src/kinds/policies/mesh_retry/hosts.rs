@@ -18,9 +18,13 @@ const UPDATE_FREQUENCY: i32 = 2;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["predicate"]))]
 pub struct Predicate {
+    /// Which endpoints a retry avoids.
     pub predicate: PredicateType,
+    /// Tags of endpoints to avoid; for `OmitHostsWithTags`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, String>>,
+    /// How many tries are made before priorities are computed again; 2 by default, for
+    /// `OmitPreviousPriorities`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub update_frequency: Option<i32>,
 }

@@ -38,7 +38,7 @@ fn gather(selector: &mut Map<String, Value>, path: &Path, advice: &mut Vec<Strin
         return;
     }
     if !empty {
-        let message = "stands beside \"match\", which has tags itself; move it under \"match\" or remove it";
+        let message = "is beside \"match\", which has tags itself; move it under \"match\" or remove it";
         beside.iter().for_each(|tag| found.add(path.key(tag), message));
         return;
     }
@@ -46,7 +46,7 @@ fn gather(selector: &mut Map<String, Value>, path: &Path, advice: &mut Vec<Strin
     let tags: Map<String, Value> = tags.into_iter().filter(|(field, _)| field != MATCH).collect();
     selector.insert(MATCH.to_owned(), tags.into());
     advice.push(format!(
-        "{path}: the tags stand beside \"match\" and are read as if they stood under it; write {}",
+        "{path}: the tags are beside \"match\" and are read as if they were under it; write {}",
         Value::Object(selector.clone())
     ));
 }

@@ -210,7 +210,7 @@ fn tags_beside_an_empty_match_are_read_as_if_they_stood_under_it() {
         let parsed = parsed(Kind::VirtualOutbound, json!({ "selectors": [selector], "conf": conf }));
         assert_eq!(
             parsed.advice,
-            ["selectors[0]: the tags stand beside \"match\" and are read as if they stood under it; write \
+            ["selectors[0]: the tags are beside \"match\" and are read as if they were under it; write \
               {\"match\":{\"kuma.io/service\":\"httpbin\",\"version\":\"1\"}}"]
         );
         assert_eq!((parsed.unknown_fields.len(), parsed.draft.validate().is_empty()), (0, true));
@@ -236,7 +236,7 @@ fn two_forms_at_once_are_refused() {
     };
     assert_eq!(
         refused(json!({ "selectors": [{ "match": { "kuma.io/service": "a" }, "version": "1" }] })),
-        "selectors[0][\"version\"]: stands beside \"match\", which has tags itself; move it under \"match\" or \
+        "selectors[0][\"version\"]: is beside \"match\", which has tags itself; move it under \"match\" or \
          remove it"
     );
     let parameters = json!([{ "name": "service", "tagKey": "kuma.io/service" }]);

@@ -1,4 +1,4 @@
-//! How the DNS server is doing, under the names that Kuma's agent gives these metrics.
+//! Metrics of the DNS server, under the names that Kuma's agent gives them.
 
 use std::{sync::atomic::AtomicI64, time::Duration};
 
@@ -49,7 +49,7 @@ struct ReasonLabels {
 }
 
 #[derive(Debug, Clone)]
-pub struct Measured {
+pub struct DnsMetrics {
     pub entries: Gauge,
     answers: Histogram,
     resolvers: Histogram,
@@ -60,9 +60,9 @@ pub struct Measured {
     refused: Family<ReasonLabels, Counter>,
 }
 
-impl Measured {
-    pub fn register(metrics: &Metrics) -> Measured {
-        Measured {
+impl DnsMetrics {
+    pub fn register(metrics: &Metrics) -> DnsMetrics {
+        DnsMetrics {
             entries: metrics.register(
                 "kuma_dp_dns_entries_total",
                 "How many names of the mesh the DNS server knows",
@@ -85,7 +85,7 @@ impl Measured {
             ),
             queries: metrics.register(
                 "kuma_dp_dns_queries",
-                "Queries by type and by who had the answer: the names of the mesh or a resolver",
+                "Queries by type and by source of the answer: the names of the mesh or a resolver",
                 Family::default(),
             ),
             codes: metrics.register("kuma_dp_dns_response_codes", "Answers by their code", Family::default()),

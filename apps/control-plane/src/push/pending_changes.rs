@@ -1,4 +1,4 @@
-//! Updates of meshes for one reader who looks when it can: several of one mesh become one.
+//! Changes of meshes for one subscriber, which takes them when it can: several changes of one mesh are merged.
 
 use std::{
     collections::BTreeMap,
@@ -12,41 +12,41 @@ use super::lock;
 
 /// What changed since the reader last looked. Holds no more than the meshes have.
 #[derive(Debug, Default)]
-pub struct Mailbox {
-    mail: Mutex<Mail>,
+pub struct PendingChanges {
+    changed: Mutex<ChangeSet>,
     arrived: Notify,
 }
 
 /// What changed.
 #[derive(Debug, Default)]
-pub struct Mail {
+pub struct ChangeSet {
     /// All meshes were read anew: those that are not here are gone.
     pub anew: bool,
-    pub meshes: BTreeMap<Arc<str>, News>,
+    pub meshes: BTreeMap<Arc<str>, MeshChange>,
 }
 
 /// A mesh as it is now; `None` when it is gone.
 #[derive(Debug)]
-pub struct News {
+pub struct MeshChange {
     pub snapshot: Option<Arc<MeshSnapshot>>,
     pub affected: Affected,
 }
 
-impl Mailbox {
+impl PendingChanges {
     pub(super) fn post(&self, updates: &[MeshUpdate], anew: bool) {
-        let mut mail = lock(&self.mail);
+        let mut changed = lock(&self.changed);
         if anew {
-            *mail = Mail { anew, meshes: BTreeMap::new() };
+            *changed = ChangeSet { anew, meshes: BTreeMap::new() };
         }
         for MeshUpdate { mesh, snapshot, affected } in updates {
-            match mail.meshes.get_mut(mesh) {
+            match changed.meshes.get_mut(mesh) {
                 Some(known) => {
                     known.snapshot.clone_from(snapshot);
                     known.affected.add(affected);
                 }
                 None => {
-                    let news = News { snapshot: snapshot.clone(), affected: affected.clone() };
-                    mail.meshes.insert(mesh.clone(), news);
+                    let change = MeshChange { snapshot: snapshot.clone(), affected: affected.clone() };
+                    changed.meshes.insert(mesh.clone(), change);
                 }
             }
         }
@@ -59,7 +59,7 @@ impl Mailbox {
     }
 
     /// What changed since the last time.
-    pub fn take(&self) -> Mail {
-        std::mem::take(&mut *lock(&self.mail))
+    pub fn take(&self) -> ChangeSet {
+        std::mem::take(&mut *lock(&self.changed))
     }
 }

@@ -1,4 +1,4 @@
-//! What a proxy complains about, without the configuration it quotes.
+//! The message of a NACK, without the configuration that it quotes.
 //!
 //! Envoy writes the whole message that fails a check in front of the reason: private keys, should there be
 //! any, and the names of other resources, which are not to blame. Only the reason goes further than this.

@@ -1,4 +1,4 @@
-//! Values that users give and that may be none.
+//! Addresses and ports from users, which may be invalid.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Telling the control plane that this proxy is about to stop, so that others stop calling it first.
+//! Notifies the control plane that this proxy is about to stop, so that others stop calling it first.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,21 +11,23 @@ use crate::control_plane::{Client, NoAnswer};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The announcement, and where it is sent.
-pub struct Farewell {
+pub struct DrainNotice {
     client: Arc<Client>,
     body: String,
 }
 
-impl Farewell {
-    pub fn new(client: Arc<Client>, mesh: &str, name: &str, token: &str) -> Farewell {
-        Farewell { client, body: json!({"mesh": mesh, "name": name, "dataplaneToken": token}).to_string() }
+impl DrainNotice {
+    pub fn new(client: Arc<Client>, mesh: &str, name: &str, token: &str) -> DrainNotice {
+        DrainNotice { client, body: json!({"mesh": mesh, "name": name, "dataplaneToken": token}).to_string() }
     }
 
-    /// Returns when the control plane has told the others, or will not.
+    /// Returns when the control plane has notified the others, or will not.
     pub async fn say(&self) {
         match self.client.post_json("/drain", self.body.clone(), PATIENCE).await {
-            Ok(answer) if answer.status.is_success() => tracing::info!("no longer called by other proxies"),
-            // Kuma's own control plane knows no farewells; it finds out when the connection ends.
+            Ok(answer) if answer.status.is_success() => {
+                tracing::info!("announced to the control plane: other proxies no longer call this one")
+            }
+            // Kuma's own control plane does not know drain notices; it finds out when the connection ends.
             Ok(answer) if answer.status == StatusCode::NOT_FOUND => {}
             Ok(answer) => {
                 tracing::warn!(status = %answer.status, "the control plane rejected the announcement that this proxy stops")

@@ -1,5 +1,5 @@
-//! A stream that loses patience with a client that does not finish the head of its request, or takes
-//! nothing of its answer, and remembers how it broke.
+//! A stream that fails when a client does not finish the head of its request in time, or reads nothing of its answer,
+//! and that remembers how it failed.
 
 use std::{
     future::Future,
@@ -28,9 +28,9 @@ const MULTIPLEXED: u8 = 2;
 /// How a connection of HTTP/2 begins. Its first request may come much later.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
-/// What the connection is doing, told by the service and read by the stream below it.
+/// What the connection is doing, written by the service and read by the stream below it.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct HeadProgress {
     doing: AtomicU8,
     /// How many heads were completed: an answer may be over before the stream is read again.
     heads: AtomicU32,
@@ -45,7 +45,7 @@ pub(super) struct Patience {
     broken: OnceLock<io::ErrorKind>,
 }
 
-impl Patience {
+impl HeadProgress {
     pub(super) fn head_complete(&self, version: Version) {
         let doing = if version == Version::HTTP_2 { MULTIPLEXED } else { ANSWERING };
         self.doing.store(doing, Ordering::Relaxed);
@@ -100,9 +100,9 @@ impl Patience {
 }
 
 /// The stream: fails a read when a head was begun and not completed in time.
-pub(super) struct Patient<S, P> {
+pub(super) struct HeadTimeoutStream<S, P> {
     inner: S,
-    patience: P,
+    progress: P,
     limit: Duration,
     /// How long the client may take nothing.
     send: Duration,
@@ -111,54 +111,54 @@ pub(super) struct Patient<S, P> {
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S, P> Patient<S, P> {
-    pub(super) fn new(inner: S, patience: P, limit: Duration, send: Duration) -> Self {
-        Patient { inner, patience, limit, send, heads_seen: 0, timer: None, stalled: None }
+impl<S, P> HeadTimeoutStream<S, P> {
+    pub(super) fn new(inner: S, progress: P, limit: Duration, send: Duration) -> Self {
+        HeadTimeoutStream { inner, progress, limit, send, heads_seen: 0, timer: None, stalled: None }
     }
 }
 
-impl<S, P: Deref<Target = Patience>> Patient<S, P> {
+impl<S, P: Deref<Target = HeadProgress>> HeadTimeoutStream<S, P> {
     /// Sees that something is taken now and then.
     fn sent<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
             if self.stalled.take().is_some() {
-                self.patience.sending.store(false, Ordering::Relaxed);
+                self.progress.sending.store(false, Ordering::Relaxed);
             }
-            return self.patience.note(done);
+            return self.progress.note(done);
         }
         let send = self.send;
-        self.patience.sending.store(true, Ordering::Relaxed);
+        self.progress.sending.store(true, Ordering::Relaxed);
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(send)));
         if stalled.as_mut().poll(cx).is_pending() {
             return done;
         }
-        self.patience.stuck.store(true, Ordering::Relaxed);
+        self.progress.stuck.store(true, Ordering::Relaxed);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<S: AsyncRead + Unpin, P: Deref<Target = Patience> + Unpin> AsyncRead for Patient<S, P> {
+impl<S: AsyncRead + Unpin, P: Deref<Target = HeadProgress> + Unpin> AsyncRead for HeadTimeoutStream<S, P> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let heads = self.patience.heads.load(Ordering::Relaxed);
+        let heads = self.progress.heads.load(Ordering::Relaxed);
         if heads != self.heads_seen {
             self.heads_seen = heads;
             self.timer = None;
         }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buf);
-        let read = self.patience.note(read);
+        let read = self.progress.note(read);
         let came = buf.filled().len() > before;
         if came && heads == 0 {
-            self.patience.started.store(true, Ordering::Relaxed);
+            self.progress.started.store(true, Ordering::Relaxed);
         }
         if came && heads == 0 && self.timer.is_none() {
-            self.patience.begins_with(&buf.filled()[before..]);
+            self.progress.begins_with(&buf.filled()[before..]);
         }
-        if !self.patience.in_head() {
+        if !self.progress.in_head() {
             return read;
         }
         if came && self.timer.is_none() {
@@ -169,14 +169,14 @@ impl<S: AsyncRead + Unpin, P: Deref<Target = Patience> + Unpin> AsyncRead for Pa
             && let Some(timer) = &mut self.timer
             && timer.as_mut().poll(cx).is_ready()
         {
-            self.patience.lost.store(true, Ordering::Relaxed);
+            self.progress.lost.store(true, Ordering::Relaxed);
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         read
     }
 }
 
-impl<S: AsyncWrite + Unpin, P: Deref<Target = Patience> + Unpin> AsyncWrite for Patient<S, P> {
+impl<S: AsyncWrite + Unpin, P: Deref<Target = HeadProgress> + Unpin> AsyncWrite for HeadTimeoutStream<S, P> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.sent(cx, done)

@@ -1,4 +1,4 @@
-//! Answers that take looking through everything, kept for the next one who asks the same of the same data.
+//! A cache of answers that need a look at every resource, for the same request on the same data.
 
 use std::{
     collections::HashMap,
@@ -14,9 +14,9 @@ const LONGEST: usize = 1 << 20;
 /// Answers by question. A question says which versions of which resources it is about, so no answer is ever outdated;
 /// those of older versions go when there are too many.
 #[derive(Debug, Default)]
-pub struct Kept(Mutex<HashMap<String, Bytes>>);
+pub struct ResponseCache(Mutex<HashMap<String, Bytes>>);
 
-impl Kept {
+impl ResponseCache {
     pub fn get(&self, question: &str) -> Option<Bytes> {
         self.lock().get(question).cloned()
     }
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_in_number_and_length() {
-        let kept = Kept::default();
+        let kept = ResponseCache::default();
         kept.keep("long".to_owned(), vec![0; LONGEST + 1].into());
         assert_eq!(kept.get("long"), None);
         for number in 0..10 * MOST {

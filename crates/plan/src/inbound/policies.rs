@@ -1,4 +1,4 @@
-//! What policies say about an inbound, and what of it cannot be.
+//! The policies of an inbound, and which parts of them cannot be applied.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const OF_ALL_CLIENTS: [&str; 6] = [
 ];
 
 /// The rules of the policies that apply to an inbound, by kind.
-pub(super) struct Said {
+pub(super) struct InboundPolicies {
     pub timeouts: Vec<InboundRule>,
     pub breakers: Vec<InboundRule>,
     pub faults: Vec<InboundRule>,
@@ -27,10 +27,10 @@ pub(super) struct Said {
     pub logs: Vec<InboundRule>,
 }
 
-impl Said {
-    pub fn of(effective: &Effective<'_>, inbound: &dataplane::Inbound) -> Said {
+impl InboundPolicies {
+    pub fn of(effective: &Effective<'_>, inbound: &dataplane::Inbound) -> InboundPolicies {
         let rules = |kind| effective.inbound_rules(kind, inbound);
-        Said {
+        InboundPolicies {
             timeouts: rules(Kind::MeshTimeout),
             breakers: rules(Kind::MeshCircuitBreaker),
             faults: rules(Kind::MeshFaultInjection),
@@ -49,8 +49,8 @@ impl Said {
             let conditions = rules().filter(|rule| rule.client.is_some()).map(|rule| &rule.conf);
             for policy in policies(conditions.chain(from.map(|rule| &rule.conf)).map(|conf| &conf.origin)) {
                 let text = format!(
-                    "{whose}: {policy} tells clients apart, which a mesh without mTLS cannot do; only what it \
-                     says about all clients holds"
+                    "{whose}: {policy} distinguishes clients, which a mesh without mTLS cannot do; only its \
+                    entries for all clients apply"
                 );
                 problems.push(Problem::about(Code::NeedsMtls, policy, text));
             }
@@ -58,7 +58,7 @@ impl Said {
         }
         let unknown = self.faults_from.iter().filter(|rule| rule.client.is_none());
         for policy in policies(unknown.map(|rule| &rule.conf.origin)) {
-            let text = format!("{whose}: clients cannot be told apart by the labels in 'from' of {policy}");
+            let text = format!("{whose}: clients cannot be identified by the labels in 'from' of {policy}");
             problems.push(Problem::about(Code::IndistinctClients, policy, text));
         }
         let says =
