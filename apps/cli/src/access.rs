@@ -21,7 +21,8 @@ Exit codes:
 /// Show whether A may call B, and which rule says so
 ///
 /// A and B are names of Dataplanes or MeshServices, or values of kuma.io/service; the first match wins, in
-/// this order. Every proxy of A is checked against every inbound of B.
+/// this order. Every proxy of A is checked against every inbound of B. B may also be the name of a
+/// MeshMultiZoneService or a MeshExternalService, or the KRI of any service, served in this zone or elsewhere.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]
 pub struct Access {
@@ -121,6 +122,9 @@ fn sentence(answer: &Value, outcome: Outcome) -> String {
     let checks: Vec<&Value> = answer["checks"].as_array().into_iter().flatten().collect();
     let allowed = checks.iter().filter(|check| check["allowed"] == true).count();
     let verdict = match outcome {
+        Outcome::Done | Outcome::Differs if answer["reachability"]["verdict"] == "unknown" => {
+            format!("{from} may call {to} as far as this control plane knows")
+        }
         Outcome::Done | Outcome::Differs => format!("{from} may call {to}"),
         Outcome::No => format!("{from} may not call {to}"),
         Outcome::Partly => {

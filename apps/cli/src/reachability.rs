@@ -7,6 +7,9 @@ use crate::{
     output,
 };
 
+/// How many inbounds are named that refuse.
+const NAMED: usize = 10;
+
 /// The verdict, who decides, which servers would refuse, and what would let the client in.
 pub fn explained(of: &Value) -> String {
     let mut out = format!("Reachability: {}\n", text(&of["verdict"]));
@@ -31,22 +34,44 @@ pub fn explained(of: &Value) -> String {
             ));
         }
     }
+    out.push_str(&refusing(of));
     if of["truncated"] == true {
         out.push_str("Not all servers were checked.\n");
     }
+    if of["missing"].is_string() {
+        out.push_str(&format!("Not offered: {}\n", text(&of["missing"])));
+    }
     out.push_str(&change(&of["change"]));
     out
+}
+
+/// The inbounds that refuse, where these are several.
+fn refusing(of: &Value) -> String {
+    let named: Vec<String> = array(&of["refusing"]).map(text).take(NAMED).collect();
+    let total = number(&of["refusingTotal"]);
+    if total < 2 || named.is_empty() {
+        return String::new();
+    }
+    let more = match total.saturating_sub(named.len() as u64) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("Refusing inbounds: {}{more}\n", named.join(", "))
 }
 
 fn change(change: &Value) -> String {
     if change.is_null() {
         return String::new();
     }
-    let text = format!("To allow it: {}\n", text(&change["text"]));
-    match &change["resource"] {
-        Value::Null => text,
-        resource => format!("{text}\n{}", output::yaml(resource)),
+    let mut out = format!("To allow it: {}\n", text(&change["text"]));
+    for note in array(&change["notes"]) {
+        out.push_str(&format!("Note: {}\n", text(note)));
     }
+    let documents: Vec<String> = array(&change["resources"]).map(output::yaml).collect();
+    if !documents.is_empty() {
+        out.push_str(&format!("\n{}", documents.join("---\n")));
+    }
+    out
 }
 
 fn array(value: &Value) -> impl Iterator<Item = &Value> {

@@ -139,13 +139,27 @@ fn reachability_is_explained_with_the_change_that_would_allow_the_call() {
     let mut denied = answer("Denied", &[check_of("web", false, None, "no rule allows it")], false);
     denied["reachability"] = json!({"verdict": "trimmed", "reason": "its proxy is not sent the destination",
         "decidedBy": [], "answers": [], "truncated": false,
-        "change": {"text": "write this", "resource": resource}});
+        "refusing": ["kri_dp_default___backend-1_80", "kri_dp_default___backend-2_80"], "refusingTotal": 5,
+        "missing": "the proxy is not sent this destination: it is not listed",
+        "change": {"text": "write these", "notes": ["it selects 1 besides"], "resources": [resource, resource]}});
     server.on("GET", PATH, 200, denied);
     let ran = Program::of(&server).run(&["access", "web", "backend"]).answered(3);
     let said = ran.out.split_once("\nReachability: ").unwrap().1;
     let (said, yaml) = said.split_once("\n\n").unwrap();
-    assert_eq!(said, "trimmed\n  its proxy is not sent the destination\nTo allow it: write this");
-    assert_eq!(resources::format::yaml::documents(yaml).unwrap().remove(0).value, resource);
+    assert_eq!(
+        said,
+        "trimmed\n  its proxy is not sent the destination\nRefusing inbounds: kri_dp_default___backend-1_80, \
+         kri_dp_default___backend-2_80 and 3 more\nNot offered: the proxy is not sent this destination: it is not \
+         listed\nTo allow it: write these\nNote: it selects 1 besides"
+    );
+    let documents = resources::format::yaml::documents(yaml).unwrap();
+    assert!(documents.len() == 2 && documents.iter().all(|document| document.value == resource), "{yaml}");
+
+    let mut unknown = answer("Allowed", &[check_of("web", true, None, "allowed: maybe")], false);
+    unknown["reachability"] = json!({"verdict": "unknown", "reason": "it is in another zone"});
+    server.replace("GET", PATH, 200, unknown);
+    let ran = Program::of(&server).run(&["access", "web", "backend"]).answered(0);
+    assert!(ran.out.contains("as far as this control plane knows"), "{}", ran.out);
 
     let rule = "kri_mtp_default___some_rule_0";
     let mut mixed = answer("Mixed", &[check_of("web", true, Some(rule), "it says so")], false);

@@ -13,7 +13,7 @@ fn what_a_proxy_reaches_is_shown_with_what_trimming_would_save() {
     let path = "/meshes/default/dataplanes/web/_reachability";
     let mode =
         json!({"asked": "enforce", "saidBy": "Mesh", "active": "off", "inactive": "no mTLS", "stub": false});
-    let item = |name: &str, verdict: &str, open: bool, rules: &[&str]| json!({"destination": name, "verdict": verdict, "open": open, "decidedBy": rules});
+    let item = |name: &str, verdict: &str, open: bool, rules: &[&str]| json!({"destination": name, "verdict": verdict, "open": open, "decidedBy": rules, "refusing": rules.len()});
     let rule = "kri_mtp_default___a_rule_0";
     let all = json!({
         "kri": "kri_dp_default___web_", "mode": mode,
@@ -41,8 +41,8 @@ fn what_a_proxy_reaches_is_shown_with_what_trimming_would_save() {
             "Estimate: Envoy needs 138.0 KiB of memory and 2 ms of processor time less",
         ]
     );
-    assert_eq!(cells(lines[5]), ["DESTINATION", "VERDICT", "DECIDED BY"]);
-    assert_eq!(cells(lines[6]), ["c", "trimmed", rule]);
+    assert_eq!(cells(lines[5]), ["DESTINATION", "VERDICT", "REFUSING", "DECIDED BY"]);
+    assert_eq!(cells(lines[6]), ["c", "trimmed", "1", rule]);
     assert_eq!(cells(lines[7]), ["a", "reachable", "anyone may call it"]);
     assert_eq!(*lines.last().unwrap(), "There are more: select one with --to.");
     assert_eq!(run(&["-o", "json"]).ok().json(), all);

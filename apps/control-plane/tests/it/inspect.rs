@@ -1,5 +1,6 @@
 //! Looking into proxies: over mutual TLS with what listens there, and from what is stored.
 
+mod elsewhere;
 mod faults;
 pub mod hostnames;
 mod kinds;

@@ -144,7 +144,7 @@ impl Inspect for FakeProxies {
         if from == "nobody" {
             return Err(InspectError::NotFound("nobody is called that".to_owned()));
         }
-        let party = |name: &str| Party { kind: "MeshService", name: name.to_owned(), dataplanes: 1 };
+        let party = |name: &str| Party { kind: "MeshService", name: name.to_owned(), dataplanes: Some(1) };
         let to = format!("{to}:{}", port.as_deref().unwrap_or("any"));
         Ok(Reach {
             from: party(&format!("{mesh}/{from}")),

@@ -220,8 +220,17 @@ fn explanations_agree(
         for (class, (name, _)) in chosen {
             let enforced = mesh.trimming(&mesh.dataplanes[name.as_str()]).active() == Mode::Enforce;
             let reaches = mesh.reachability.reaches(class, id);
-            let call = Call { mesh, client: class, destination: "it", trims: enforced && !reaches };
+            let call = Call {
+                mesh,
+                client: class,
+                destination: "it",
+                destinations: &[],
+                serving: &[],
+                trims: enforced && !reaches,
+            };
             let verdict = explain(&call, &servers).verdict;
+            let listed = access::reached(&lookup, mesh, class, &mesh.destinations[id], call.trims);
+            assert_eq!(listed.verdict, verdict, "seed {seed}: {name} to {id:?} in the list");
             let refused = if enforced { Verdict::Trimmed } else { Verdict::Denied };
             let expected: &[Verdict] = match known {
                 // Instances that are there are asked; whether others will ask is not known.

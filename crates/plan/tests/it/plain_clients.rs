@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use plan::access::{self, Verdict, Workload};
+use plan::access::{self, Called, Verdict, Workload};
 use resources::{Key, Resource};
 use topology::{
     Change, ClientClass, Inactive, MeshSnapshot, Mode, State,
@@ -67,15 +67,25 @@ fn world(besides: &[&str]) -> World {
 
 impl World {
     fn access(&self) -> access::Access {
-        let find = |name: &str| Workload::find(&|key: &Key| self.stored.get(key), &self.mesh, name).unwrap();
-        access::between(&self.mesh, (&find("web"), &find("backend")), None, |_, _| false).unwrap()
+        let lookup = |key: &Key| self.stored.get(key);
+        let web = Workload::find(&lookup, &self.mesh, "web").unwrap();
+        let backend = Called::find(&lookup, &self.mesh, "backend").unwrap();
+        access::between(&lookup, &self.mesh, (&web, &backend), None, |_, _| false).unwrap()
     }
 
     fn explanation(&self) -> Explanation {
         let found = access::destinations(&self.mesh, "backend").unwrap();
         let (servers, _) = access::servers(&|key: &Key| self.stored.get(key), &self.mesh, &found);
         let client = ClientClass::of(&self.mesh, &self.mesh.dataplanes["web"]);
-        explain(&Call { mesh: &self.mesh, client: &client, destination: "backend", trims: false }, &servers)
+        let call = Call {
+            mesh: &self.mesh,
+            client: &client,
+            destination: "backend",
+            destinations: &[],
+            serving: &[],
+            trims: false,
+        };
+        explain(&call, &servers)
     }
 }
 

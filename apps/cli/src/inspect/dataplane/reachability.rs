@@ -7,9 +7,13 @@ use crate::{
     output, reachability,
 };
 
-const COLUMNS: [Column; 3] = [
+const COLUMNS: [Column; 4] = [
     ("DESTINATION", |item| text(&item["destination"])),
     ("VERDICT", |item| text(&item["verdict"])),
+    ("REFUSING", |item| match cell::number(&item["refusing"]) {
+        0 => String::new(),
+        count => count.to_string(),
+    }),
     ("DECIDED BY", |item| match item["open"] == true {
         true => "anyone may call it".to_owned(),
         false => cell::list(&item["decidedBy"], text),

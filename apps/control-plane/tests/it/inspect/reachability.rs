@@ -17,7 +17,7 @@ use crate::world::{resource, service};
 const MODE: &str = "reachability.kuma.io/mode";
 
 /// A proxy to which all traffic is redirected, so that every service is offered to it.
-fn proxy(name: &str, service: &str, labels: &[(&str, &str)], more: Value) -> Resource {
+pub(super) fn proxy(name: &str, service: &str, labels: &[(&str, &str)], more: Value) -> Resource {
     let inbound = json!({ "port": 80, "tags": { "kuma.io/service": service, "version": name } });
     let mut networking = json!({
         "address": "127.0.0.2", "inbound": [inbound],
@@ -29,13 +29,13 @@ fn proxy(name: &str, service: &str, labels: &[(&str, &str)], more: Value) -> Res
     resource(Key::new(Kind::Dataplane, "default", name), labels, json!({ "networking": networking }))
 }
 
-fn with_address(name: &str, address: &str) -> Resource {
+pub(super) fn with_address(name: &str, address: &str) -> Resource {
     let status = json!({ "vips": [{ "ip": address }], "tls": { "status": "Ready" } });
     let status = Some(Status::from_json(Kind::MeshService, status).unwrap());
     Resource { status, ..service("default", name, &[]) }
 }
 
-fn mesh_with(labels: &[(&str, &str)], mtls: bool) -> Resource {
+pub(super) fn mesh_with(labels: &[(&str, &str)], mtls: bool) -> Resource {
     let mut spec = json!({ "meshServices": { "mode": "Exclusive" } });
     if mtls {
         let backend = json!({ "name": "ca-1", "type": "builtin", "mode": "STRICT" });
@@ -44,7 +44,7 @@ fn mesh_with(labels: &[(&str, &str)], mtls: bool) -> Resource {
     resource(Key::global(Kind::Mesh, "default"), labels, spec)
 }
 
-fn permission(name: &str, target: Value, from: &[(&str, &str)]) -> Resource {
+pub(super) fn permission(name: &str, target: Value, from: &[(&str, &str)]) -> Resource {
     let entry = |(who, action): &(&str, &str)| {
         let target = match *who {
             "anyone" => json!({ "kind": "Mesh" }),
@@ -57,12 +57,12 @@ fn permission(name: &str, target: Value, from: &[(&str, &str)]) -> Resource {
     resource(key, &[], json!({ "targetRef": target, "from": from }))
 }
 
-fn subset(service: &str) -> Value {
+pub(super) fn subset(service: &str) -> Value {
     json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": service } })
 }
 
 /// `web` may call `kv` and not `db`; anyone may call `docs`; and of `old`, which `web` may call, there is no instance.
-async fn world(mode: &str) -> Inspected {
+pub(super) async fn world(mode: &str) -> Inspected {
     let inspected = Inspected::new().await;
     let none = || json!({});
     let resources = [
@@ -85,18 +85,18 @@ async fn world(mode: &str) -> Inspected {
     inspected
 }
 
-fn dataplane(name: &str) -> Key {
+pub(super) fn dataplane(name: &str) -> Key {
     Key::new(Kind::Dataplane, "default", name)
 }
 
-async fn all(inspected: &Inspected, name: &str) -> ProxyReachability {
+pub(super) async fn all(inspected: &Inspected, name: &str) -> ProxyReachability {
     match inspected.proxies.reachability(&dataplane(name), None).await.unwrap() {
         OfProxy::All(all) => all,
         OfProxy::One(one) => panic!("{one:?}"),
     }
 }
 
-async fn one(inspected: &Inspected, name: &str, to: &str) -> Explained {
+pub(super) async fn one(inspected: &Inspected, name: &str, to: &str) -> Explained {
     match inspected.proxies.reachability(&dataplane(name), Some(to)).await.unwrap() {
         OfProxy::One(one) => one.explained,
         OfProxy::All(all) => panic!("{all:?}"),
@@ -168,10 +168,8 @@ async fn one_destination_is_explained_by_name_and_by_identifier() {
         assert_eq!(found.decided_by, ["kri_mtp_default___db_rule_1"]);
         assert_eq!(found.answers[0].server, "kri_dp_default___db-1_80");
         let change = found.change.unwrap();
-        assert_eq!(
-            (change.rules.as_slice(), change.resource),
-            (&["kri_mtp_default___db_rule_1".to_owned()][..], None)
-        );
+        assert_eq!(change.rules, ["kri_mtp_default___db_rule_1"]);
+        assert!(change.resources.is_empty(), "{change:?}");
     }
     assert_eq!(one(&inspected, "web-1", "old").await.verdict, Verdict::Unknown);
     assert_eq!(one(&inspected, "web-1", "kv").await.verdict, Verdict::Reachable);
@@ -188,7 +186,7 @@ async fn what_is_offered_opens_the_destination_for_the_client_alone() {
     let inspected = world("enforce").await;
     let found = one(&inspected, "docs-1", "kv").await;
     assert_eq!((found.verdict, found.answers[0].servers), (Verdict::Trimmed, 2));
-    let offered = found.change.unwrap().resource.unwrap();
+    let offered = found.change.unwrap().resources.remove(0);
     assert_eq!(offered["spec"]["targetRef"], json!({ "kind": "Dataplane", "labels": { "app": "kv" } }));
     let key = Key::new(Kind::MeshTrafficPermission, "default", offered["name"].as_str().unwrap());
     inspected.world.put([resource(key, &[], offered["spec"].clone())]).await;
@@ -206,6 +204,11 @@ async fn a_subset_decides_about_the_whole_service_and_those_that_refuse_are_name
     let refusing: Vec<&str> =
         found.answers.iter().filter(|answer| !answer.allowed).map(|answer| answer.server.as_str()).collect();
     assert_eq!(refusing, ["kri_dp_default___kv-1_80"]);
+    assert_eq!((found.refusing, found.refusing_total), (vec!["kri_dp_default___kv-1_80".to_owned()], 1));
+    let all = all(&inspected, "db-1").await;
+    let of = |name: &str| all.destinations.iter().find(|it| it.destination.contains(name)).unwrap();
+    assert_eq!((of("kv").verdict, of("kv").refusing), (Verdict::Reachable, 1));
+    assert_eq!(of("docs").refusing, 0);
     assert!(found.reason.contains("1 of 2 inbounds"), "{}", found.reason);
 }
 

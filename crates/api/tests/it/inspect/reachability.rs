@@ -17,14 +17,21 @@ fn mode() -> ModeInUse {
 }
 
 pub fn explained() -> Explained {
-    let change =
-        Change { text: "write it".to_owned(), rules: Vec::new(), resource: Some(json!({ "type": "x" })) };
+    let change = Change {
+        text: "write it".to_owned(),
+        rules: Vec::new(),
+        resources: vec![json!({ "type": "x" })],
+        notes: vec!["it opens more".to_owned()],
+    };
     Explained {
         verdict: Verdict::Denied,
         reason: "nobody says so".to_owned(),
         decided_by: vec!["kri_mtp_default___a_rule_0".to_owned()],
         answers: Vec::new(),
+        refusing: vec!["kri_dp_default___b_80".to_owned()],
+        refusing_total: 7,
         truncated: false,
+        missing: Some("it is not listed".to_owned()),
         change: Some(change),
     }
 }
@@ -43,6 +50,7 @@ pub fn of_proxy(proxy: &Key, to: Option<&str>) -> OfProxy {
         verdict: Verdict::Reachable,
         callable_by_all: true,
         decided_by: Vec::new(),
+        refusing: 2,
     }];
     let counts = Counts { reachable: 1, trimmed: 1, ..Counts::default() };
     OfProxy::All(ProxyReachability { kri, mode, counts, report, destinations, truncated: true })
@@ -89,7 +97,7 @@ async fn what_a_proxy_reaches_is_told_with_what_trimming_would_save() {
                 "bytesBefore": 0, "bytesAfter": 0,
                 "estimate": { "memoryBytes": 141_312, "cpuMicroseconds": 2800 },
             },
-            "destinations": [{ "destination": "a", "verdict": "reachable", "open": true, "decidedBy": [] }],
+            "destinations": [{ "destination": "a", "verdict": "reachable", "open": true, "decidedBy": [], "refusing": 2 }],
             "truncated": true,
         })
     );
@@ -97,9 +105,12 @@ async fn what_a_proxy_reaches_is_told_with_what_trimming_would_save() {
         world.get("/meshes/default/dataplanes/web/_reachability?to=kri_msvc_x").await.expect(200).json();
     assert_eq!((&one["destination"], &one["verdict"]), (&json!("kri_msvc_x"), &json!("denied")));
     assert_eq!(
-        (&one["change"]["resource"], &one["decidedBy"][0]),
-        (&json!({ "type": "x" }), &json!("kri_mtp_default___a_rule_0"))
+        (&one["change"]["resources"], &one["decidedBy"][0]),
+        (&json!([{ "type": "x" }]), &json!("kri_mtp_default___a_rule_0"))
     );
+    assert_eq!(one["change"]["notes"][0], "it opens more");
+    assert_eq!((&one["refusing"][0], &one["refusingTotal"]), (&json!("kri_dp_default___b_80"), &json!(7)));
+    assert_eq!(one["missing"], "it is not listed");
     let missing = world.get("/meshes/default/dataplanes/none/_reachability").await;
     missing.expect_problem(404, "Failed to retrieve Dataplane", "Not found");
     for path in ["/meshes/none/_reachability", "/meshes/none/_graph"] {
