@@ -3,6 +3,7 @@
 pub mod input;
 mod place;
 pub mod plan;
+mod preflight;
 mod selects;
 mod send;
 mod set;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use input::Input;
-use plan::Planned;
-use resources::Key;
+use plan::{Plan, Planned};
+use resources::{Key, labels};
 use selects::Selections;
 use send::Action;
 use serde_json::{Value, json};
@@ -44,13 +45,14 @@ Examples:
 
 /// Create or update resources
 ///
-/// Reads YAML or JSON in Universal or Kubernetes form. All input is read and checked before anything is sent. stderr
-/// says what was created, updated or left unchanged, and how many proxies a policy selects.
+/// Reads YAML or JSON in Universal or Kubernetes form. All input is read and checked before anything is written; of
+/// several resources the control plane is asked first whether it accepts each. stderr says what was created, updated
+/// or left unchanged, and how many proxies a policy selects.
 ///
 /// With --set every resource gets the label `kumactl.kuma.io/set`, and --prune deletes what has that label and is not
 /// in the input any more. Only resources that were applied with the same --set are pruned; a selector could
 /// match resources of others. Resources that control planes generate or synchronise, and system resources,
-/// are never pruned.
+/// are never pruned. Nothing is pruned when --skip-unknown skipped a resource.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Apply {
@@ -75,7 +77,7 @@ pub struct Apply {
 enum DryRun {
     /// Nothing is sent
     Client,
-    /// The control plane says what would change, and for whom
+    /// The control plane says what would change, and for which proxies
     Server,
 }
 
@@ -94,7 +96,15 @@ pub fn documents(files: &[String], recursive: bool, timeout: Duration) -> Result
 
 impl Apply {
     pub fn run(&self, global: &Global) -> Result<()> {
-        let mut planned = self.input.read(global)?;
+        let Plan { mut planned, skipped } = self.input.plan(global)?;
+        if self.prune && !skipped.is_empty() {
+            // What was skipped may be what a stored resource of the set was applied from.
+            return Err(Failure::invalid(format!(
+                "nothing was sent: --prune cannot tell what to delete, because --skip-unknown skipped {}; correct the \
+                 input or leave out --prune",
+                count(skipped.len())
+            )));
+        }
         if let Some(set) = &self.set {
             set::join(&mut planned, set);
         }
@@ -116,6 +126,7 @@ impl Apply {
             set::check_owners(&planned, set, &client)?;
         }
         let stale = self.stale(&planned, &client)?;
+        preflight::check(&planned, &client)?;
         let mut outcomes = Vec::new();
         let refused = send_all(&planned, &client, &mut outcomes);
         let mut kept = Vec::new();
@@ -167,7 +178,7 @@ impl Apply {
             for field in &resource.unknown_fields {
                 terminal::warn(&format!("{}: unknown field {field}, it has no effect", resource.label()));
             }
-            for advice in &resource.advice {
+            for advice in resource.advice.iter().chain(&resource.draft.spec.warnings()) {
                 terminal::warn(&format!("{}: {advice}", resource.label()));
             }
         }
@@ -243,12 +254,13 @@ fn send_all<'a>(
         };
         let mut outcome = Outcome { key: resource.draft.key.clone(), action, selects: None };
         outcome.selects = selections.of(&outcome, client);
+        let is_shadow = resource.draft.labels.get(labels::EFFECT).is_some_and(|effect| effect == "shadow");
         bar.suspend(|| {
             for warning in warnings {
                 terminal::warn(&format!("{}: {warning}", resource.label()));
             }
             terminal::talk(&format!("{} {}", resource.label(), action.word()));
-            selects::tell(&outcome);
+            selects::tell(&outcome, is_shadow);
         });
         outcomes.push(outcome);
         bar.inc(1);

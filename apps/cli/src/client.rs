@@ -2,7 +2,12 @@
 
 mod redirect;
 
-use std::{fs, path::Path, sync::Once, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    sync::Once,
+    time::{Duration, Instant},
+};
 
 use resources::duration::GoDuration;
 use serde_json::Value;
@@ -28,6 +33,8 @@ const MAX_ANSWER: u64 = 512 * 1024 * 1024;
 /// What to do about a control plane that sends requests elsewhere.
 const ADDRESS: &str = "if that is the control plane, give its own address to \
                        `kumactl config control-planes add --overwrite`";
+/// A request that is made at all gets so long.
+const SHORTEST: Duration = Duration::from_millis(1);
 /// As many as a download may take.
 const REDIRECTS: u32 = 10;
 /// Where Linux distributions keep the certificates of public authorities.
@@ -45,6 +52,8 @@ pub struct Client {
     base: String,
     context: String,
     headers: Vec<(String, String)>,
+    /// How long a request may take; zero for as long as it takes.
+    timeout: Duration,
     /// Report every request and its outcome.
     trace: bool,
 }
@@ -88,7 +97,7 @@ impl Client {
         }
         // Following is decided here, because it depends on what was asked and on who answers.
         let agent = agent(tls_of(server, base.starts_with("https://"))?, timeout, 0);
-        Ok(Client { agent, base, context: context.to_owned(), headers, trace })
+        Ok(Client { agent, base, context: context.to_owned(), headers, timeout, trace })
     }
 
     /// Where the control plane is, as the configuration says.
@@ -97,10 +106,20 @@ impl Client {
     }
 
     pub fn get(&self, path: &str) -> Result<Answer> {
+        self.get_within(path, None)
+    }
+
+    /// As [`Client::get`], for a caller that has no more time than this.
+    pub fn get_within(&self, path: &str, left: Option<Duration>) -> Result<Answer> {
+        let started = Instant::now();
         let mut url = self.url(path);
         let mut trusted = true;
         for followed in 0.. {
             let request = self.agent.get(&url);
+            let left = left.map(|left| left.saturating_sub(started.elapsed()).max(SHORTEST));
+            let own = Some(self.timeout).filter(|timeout| !timeout.is_zero());
+            let limit = left.into_iter().chain(own).min();
+            let request = request.config().timeout_global(limit).build();
             // Tokens and headers are for the control plane, not for wherever it sends us.
             let response = if trusted { self.with_headers(request) } else { request }.call();
             match response.as_ref().map_or(Next::Here, |response| redirect::judge(response, &url, followed)) {

@@ -177,10 +177,10 @@ impl Add {
         Ok(())
     }
 
-    /// Whether the control plane accepts the token, and as whom.
+    /// Whether the control plane accepts the token, and as which user.
     fn check_user(&self, client: &Client) -> Result<()> {
         let token = self.auth_conf.iter().find(|(key, _)| key == "token").map(|(_, token)| token.trim());
-        // A control plane does not look at the token of an administrator on its own machine.
+        // Kuma does not look at the token of an administrator on its own machine.
         if let Some(expired) = token.and_then(expiry).filter(|end| *end <= Timestamp::now()) {
             return Err(Failure::invalid(format!(
                 "the token expired at {expired}; generate another with `kumactl generate user-token`, or pass --skip-check to \

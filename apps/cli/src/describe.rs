@@ -1,7 +1,7 @@
 //! `describe TYPE NAME`: everything the control plane knows about one resource, for reading.
 
 use clap::Args;
-use resources::Kind;
+use resources::{Kind, labels};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -47,41 +47,50 @@ impl Describe {
         let resource = answer.json(&format!("could not read {what}"))?;
         let mut document = Map::new();
         document.insert("resource".into(), resource.clone());
-        if kind.kind == Some(Kind::Dataplane) {
+        let mut parts = vec![("findings", findings(client, kind, &target.mesh, &resource))];
+        if let Some(insight) = kind.kind.and_then(|kind| kind.descriptor().insight) {
             let overview =
-                client.get(&format!("{item}/_overview"))?.json(&format!("could not read {what}"))?;
-            document.insert("connection".into(), connection(&overview));
+                client.get(&format!("{item}/_overview")).and_then(|answer| answer.json("overview"));
+            parts.push(("connection", overview.map(|overview| connection(insight, &overview))));
         }
-        if let Some(policies) = policies_of(client, kind, &item) {
-            document.insert("policies".into(), policies);
+        if kind.kind == Some(Kind::Dataplane) {
+            parts.push(("policies", policies_of(client, &item)));
         }
-        if let Some(selected) = selected(client, kind, &item) {
-            document.insert("selects".into(), selected);
+        if selects(kind) {
+            parts.push(("selects", selected(client, &item)));
         }
-        document.insert("findings".into(), findings(client, kind, &target.mesh, &resource));
+        for (part, found) in parts {
+            // What could not be read is not the same as nothing.
+            let found = found.unwrap_or_else(|failure| json!({ UNREADABLE: failure.to_string() }));
+            document.insert(part.into(), found);
+        }
         let document = Value::Object(document);
         self.output.show(&document, || described(kind, &document))
     }
 }
 
-/// How the proxy is doing.
-fn connection(overview: &Value) -> Value {
-    let insight = &overview["dataplaneInsight"];
-    let status = status::status(overview);
-    json!({
-        "online": status["online"], "state": status["state"], "rejections": status["rejections"],
+/// How the proxy or the zone is doing.
+fn connection(kind: Kind, overview: &Value) -> Value {
+    let insight = insight::of(kind, overview);
+    let mut connection = json!({
+        "online": insight::is_online(insight),
         "lastConnected": insight::latest(insight)["connectTime"], "version": insight::version(insight),
-        "certificateExpirationTime": insight["mTLS"]["certificateExpirationTime"],
-    })
+    });
+    // Only insights of sidecars say what was acknowledged.
+    if kind == Kind::DataplaneInsight {
+        let status = status::status(overview);
+        connection["state"] = status["state"].clone();
+        connection["rejections"] = status["rejections"].clone();
+        connection["certificateExpirationTime"] = insight["mTLS"]["certificateExpirationTime"].clone();
+    }
+    connection
 }
 
 /// The policies that select a proxy: `Type/name`.
-fn policies_of(client: &Client, kind: &Type, item: &str) -> Option<Value> {
-    if kind.kind != Some(Kind::Dataplane) {
-        return None;
-    }
-    let answer = client.get(&format!("{item}/policies")).ok()?.json("policies").ok()?;
-    let matched = answer["items"].as_array()?.iter().filter_map(|item| item["matchedPolicies"].as_object());
+fn policies_of(client: &Client, item: &str) -> Result<Value> {
+    let answer = client.get(&format!("{item}/policies"))?.json("policies")?;
+    let items = answer["items"].as_array().into_iter().flatten();
+    let matched = items.filter_map(|item| item["matchedPolicies"].as_object());
     let names = matched.flatten().flat_map(|(kind, policies)| {
         policies
             .as_array()
@@ -89,33 +98,33 @@ fn policies_of(client: &Client, kind: &Type, item: &str) -> Option<Value> {
             .flatten()
             .map(move |policy| format!("{kind}/{}", text(&policy["name"])))
     });
-    Some(names.collect())
+    Ok(names.collect())
+}
+
+/// Whether resources of the type select proxies.
+fn selects(kind: &Type) -> bool {
+    kind.kind.is_some_and(|kind| {
+        kind == Kind::MeshService || kind.descriptor().policy.is_some_and(|policy| policy.top.is_some())
+    })
 }
 
 /// The proxies that a policy or a service selects.
-fn selected(client: &Client, kind: &Type, item: &str) -> Option<Value> {
-    let selects = kind.kind.is_some_and(|kind| {
-        kind == Kind::MeshService || kind.descriptor().policy.is_some_and(|policy| policy.top.is_some())
-    });
-    if !selects {
-        return None;
-    }
-    let found = pages::read(client, &format!("{item}/_resources/dataplanes"), "", Some(LISTED), 0).ok()?;
+fn selected(client: &Client, item: &str) -> Result<Value> {
+    let found = pages::read(client, &format!("{item}/_resources/dataplanes"), "", Some(LISTED), 0)?;
     let names: Vec<Value> = found.items.iter().map(|proxy| proxy["name"].clone()).collect();
-    Some(json!({ "total": found.total, "dataplanes": names }))
+    Ok(json!({ "total": found.total, "dataplanes": names }))
 }
 
 /// What the control plane finds wrong with the resource.
-fn findings(client: &Client, kind: &Type, mesh: &str, resource: &Value) -> Value {
+fn findings(client: &Client, kind: &Type, mesh: &str, resource: &Value) -> Result<Value> {
     let about = match (kind.in_mesh, kind.kind) {
         (true, _) => mesh,
         (false, Some(Kind::Mesh)) => resource["name"].as_str().unwrap_or_default(),
-        (false, _) => return json!([]),
+        (false, _) => return Ok(json!([])),
     };
-    let Some(kri) = resource["kri"].as_str().filter(|kri| !kri.is_empty()) else { return json!([]) };
+    let Some(kri) = resource["kri"].as_str().filter(|kri| !kri.is_empty()) else { return Ok(json!([])) };
     let path = format!("/meshes/{}/_problems?kri={}", segment(about), query_value(kri));
-    let found = client.get(&path).ok().and_then(|answer| answer.json("findings").ok());
-    found.and_then(|mut found| found.get_mut("items").map(Value::take)).unwrap_or_else(|| json!([]))
+    Ok(client.get(&path)?.json("findings")?["items"].take())
 }
 
 fn described(kind: &Type, document: &Value) -> String {
@@ -134,15 +143,45 @@ fn described(kind: &Type, document: &Value) -> String {
         let (titles, rows) = cell::grid(&CONDITIONS, conditions.as_array().into_iter().flatten());
         output::table(&titles, rows)
     });
-    if let Some(policies) = document["policies"].as_array() {
-        out.push_str(&format!("\nPolicies that select it ({}):\n", policies.len()));
-        policies.iter().for_each(|policy| out.push_str(&format!("  {}\n", text(policy))));
+    for (part, title, show) in PARTS {
+        match document.get(part) {
+            Some(found) => match found[UNREADABLE].as_str() {
+                Some(why) => out.push_str(&format!("\n{title}: could not be read: {why}\n")),
+                None => out.push_str(&show(found)),
+            },
+            None => {}
+        }
     }
-    if let Some(selects) = document.get("selects") {
-        out.push_str(&selection(selects));
+    if labelled_shadow(resource) {
+        out.push_str("\nIt is a shadow (kuma.io/effect): it has no effect on what it selects.\n");
     }
-    let findings = document["findings"].as_array().map(Vec::as_slice).unwrap_or_default();
-    out.push_str(if findings.is_empty() { "\nFindings: none\n" } else { "\nFindings:\n" });
+    out
+}
+
+/// What an error is called in place of a part that could not be read.
+const UNREADABLE: &str = "error";
+
+/// What is listed below the resource, its title, and how it is shown.
+const PARTS: [(&str, &str, fn(&Value) -> String); 3] = [
+    ("policies", "Policies that select it", policies),
+    ("selects", "Proxies it selects", selection),
+    ("findings", "Findings", found),
+];
+
+fn labelled_shadow(resource: &Value) -> bool {
+    resource["labels"][labels::EFFECT] == "shadow"
+}
+
+fn policies(policies: &Value) -> String {
+    let policies = policies.as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut out = format!("\nPolicies that select it ({}):\n", policies.len());
+    policies.iter().for_each(|policy| out.push_str(&format!("  {}\n", text(policy))));
+    out
+}
+
+fn found(findings: &Value) -> String {
+    let findings = findings.as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut out = (if findings.is_empty() { "\nFindings: none\n" } else { "\nFindings:\n" }).to_owned();
     for finding in findings {
         let word = |field: &str| text(&finding[field]);
         out.push_str(&format!("  {} {}: {}\n", word("severity"), word("code"), word("message")));
@@ -208,13 +247,23 @@ fn section(out: &mut String, title: &str, value: &Value, show: impl FnOnce(&Valu
 }
 
 fn connected(connection: &Value) -> String {
+    if let Some(why) = connection[UNREADABLE].as_str() {
+        return format!("could not be read: {why}");
+    }
     let mut lines = match connection["online"] == true {
-        true => format!("online, {}\n", connection["state"].as_str().unwrap_or("nothing was sent yet")),
+        true => match connection.get("state") {
+            Some(state) => format!("online, {}\n", state.as_str().unwrap_or("nothing was sent yet")),
+            None => format!("online: connected {} ago\n", since(&connection["lastConnected"])),
+        },
         false if connection["lastConnected"].is_null() => "offline: it has never connected\n".to_owned(),
         false => format!("offline: its last connection began {} ago\n", since(&connection["lastConnected"])),
     };
     let version = &connection["version"];
-    let versions = [("kuma-dp", &version["kumaDp"]["version"]), ("Envoy", &version["envoy"]["version"])];
+    let versions = [
+        ("kuma-cp", &version["kumaCp"]["version"]),
+        ("kuma-dp", &version["kumaDp"]["version"]),
+        ("Envoy", &version["envoy"]["version"]),
+    ];
     for (program, version) in versions.iter().filter(|(_, version)| version.is_string()) {
         lines.push_str(&format!("{program} {}\n", text(version)));
     }

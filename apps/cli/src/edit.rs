@@ -38,7 +38,9 @@ unchanged after an error, ends the command without a write.";
 /// Edit a resource in an editor
 ///
 /// The saved file is checked and applied. An invalid one is opened again with the reason at the top. If the
-/// resource changed meanwhile, nothing is written and the file is kept.
+/// resource changed meanwhile, nothing is written and the file is kept. The resource is compared
+/// right before the write; the REST API has no conditional write, so a change in that very
+/// moment is overwritten.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Edit {

@@ -5,27 +5,7 @@ use clap::Command;
 /// By the words of the command. Commands with more to say after their flags have their examples there.
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("", &["kumactl check", "kumactl get dataplanes", "kumactl apply -f mesh.yaml"]),
-    (
-        "apply",
-        &[
-            "kumactl apply -f mesh.yaml",
-            "kumactl apply -f policies/ --recursive",
-            "cat mesh.yaml | kumactl apply -f -",
-            "kumactl apply -f policy.yaml --dry-run=server",
-            "kumactl apply -f dataplane.yaml -v name=web-1 -v address=10.0.0.1",
-        ],
-    ),
     ("diff", &["kumactl diff -f policy.yaml", "kumactl diff --delete meshtimeout/slow --proxy web-1"]),
-    (
-        "get",
-        &[
-            "kumactl get meshes",
-            "kumactl get dataplanes -m shop -l app=web",
-            "kumactl get meshtimeout slow -o yaml",
-            "kumactl get dataplanes --all-meshes --watch",
-        ],
-    ),
-    ("delete", &["kumactl delete meshtimeout slow", "kumactl delete dataplane web-1 -m shop"]),
     ("export", &["kumactl export > backup.yaml", "kumactl export --profile all --include-admin"]),
     (
         "inspect",

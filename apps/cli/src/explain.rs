@@ -24,8 +24,8 @@ const WIDTH: usize = 100;
 
 /// Show the fields of a type of resource: their types, defaults and meaning
 ///
-/// Reads the schemas this client was built with and does not ask the control plane. Paths skip lists:
-/// meshtimeout.spec.to.default is a field of the entries of `to`.
+/// Reads the schemas this client was built with. The control plane is asked only about a type that this client does not
+/// know. Paths skip lists: meshtimeout.spec.to.default is a field of the entries of `to`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Explain {
@@ -159,10 +159,11 @@ fn limits(field: &Value) -> Vec<String> {
 /// Lines of at most [`WIDTH`] columns, each indented.
 fn wrapped(text: &str, indent: &str) -> String {
     let mut out = String::new();
-    for line in text.lines() {
+    // Lines of a doc comment end where the source is full; only an empty one ends a paragraph.
+    for paragraph in text.split("\n\n") {
         let mut length = 0;
         out.push_str(indent);
-        for word in line.split_whitespace() {
+        for word in paragraph.split_whitespace() {
             if length > 0 && indent.len() + length + 1 + word.chars().count() > WIDTH {
                 out.push_str(&format!("\n{indent}"));
                 length = 0;

@@ -26,7 +26,8 @@ Examples:
 
 /// Show resources
 ///
-/// Resources are named as TYPE NAME… or TYPE/NAME…, as `-o name` prints them; a type alone means all of it.
+/// Resources are named as TYPE NAME… or TYPE/NAME…, as `-o name` prints them, or with their mesh as TYPE/MESH/NAME…, as
+/// `-A -o name` prints them; a type alone means all of it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", types::listing()))]
 pub struct Get {
@@ -127,6 +128,7 @@ impl Get {
         let text = match self.output.format {
             Format::Json => output::json(&found.to_json()),
             Format::Yaml => output::yaml(&found.to_json()),
+            Format::Name => columns::names(kind, &found.items, self.all_meshes),
             format => columns::render(kind, &found.items, format),
         };
         terminal::data(&text)?;

@@ -1,9 +1,16 @@
 //! What insights say about connections: of proxies and of zones alike.
 
-use resources::naming;
+use resources::{Kind, naming};
 use serde_json::Value;
 
 use crate::cell::{number, since, text, time};
+
+/// The insight in an overview.
+pub fn of(kind: Kind, overview: &Value) -> &Value {
+    let mut letters = kind.name().chars();
+    let field: String = letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect();
+    &overview[field.as_str()]
+}
 
 fn subscriptions(insight: &Value) -> impl Iterator<Item = &Value> {
     insight["subscriptions"].as_array().into_iter().flatten()

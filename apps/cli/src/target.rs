@@ -1,4 +1,4 @@
-//! Resources that a user names on the command line: `TYPE NAME…` or `TYPE/NAME…`.
+//! Resources that a user names on the command line: `TYPE NAME…`, `TYPE/NAME…` or `TYPE/MESH/NAME…`.
 
 use clap::Args;
 use resources::Key;
@@ -61,12 +61,16 @@ impl Targets {
         if kind.contains('/') {
             let words = std::iter::once(kind).chain(names.iter().map(String::as_str));
             let named = words.map(|word| {
-                let (kind, name) = split(word)?;
-                Ok(Target {
-                    kind: Type::resolve(kind, client)?,
-                    mesh: mesh.to_owned(),
-                    name: name.to_owned(),
-                })
+                let (kind, own_mesh, name) = split(word)?;
+                let kind = Type::resolve(kind, client)?;
+                if let Some(own_mesh) = own_mesh.filter(|_| !kind.in_mesh) {
+                    return Err(Failure::invalid(format!(
+                        "a {} is in no mesh: write {}/{name} instead of {word:?}, without {own_mesh:?}",
+                        kind.name,
+                        kind.name.to_lowercase()
+                    )));
+                }
+                Ok(Target { kind, mesh: own_mesh.unwrap_or(mesh).to_owned(), name: name.to_owned() })
             });
             return Ok(Targets::Named(named.collect::<Result<_>>()?));
         }
@@ -104,10 +108,14 @@ impl From<&Key> for Target {
     }
 }
 
-/// The parts of `meshtimeout/slow`.
-fn split(word: &str) -> Result<(&str, &str)> {
-    let parts = word.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty());
-    parts.filter(|(_, name)| !name.contains('/')).ok_or_else(|| {
-        Failure::invalid(format!("expected TYPE/NAME, such as meshtimeout/slow, instead of {word:?}"))
-    })
+/// The parts of `meshtimeout/slow`, or of `meshtimeout/shop/slow`.
+fn split(word: &str) -> Result<(&str, Option<&str>, &str)> {
+    let parts: Vec<&str> = word.split('/').collect();
+    match parts.as_slice() {
+        [kind, name] if !kind.is_empty() && !name.is_empty() => Ok((*kind, None, *name)),
+        [kind, mesh, name] if parts.iter().all(|part| !part.is_empty()) => Ok((*kind, Some(*mesh), *name)),
+        _ => Err(Failure::invalid(format!(
+            "expected TYPE/NAME, such as meshtimeout/slow, or TYPE/MESH/NAME instead of {word:?}"
+        ))),
+    }
 }

@@ -35,7 +35,8 @@ Examples:
 
 States:
   online         the proxy or zone is connected to a control plane
-  synced         the proxy is online and runs what it was sent
+  synced         the proxy is online and has acknowledged every change that was
+                 made before this command and affects it
   ready          a proxy is synced and its inbounds take traffic, a service has a
                  healthy proxy, anything else has the condition Ready
   deleted        there is no such resource
@@ -99,16 +100,17 @@ impl Wait {
         let what = target.describe();
         let mut pause = FIRST_PAUSE;
         loop {
-            let missing = match client.get(&self.path(&target)) {
-                Ok(answer) => match self.look(&target, answer)? {
-                    Look::Reached => {
-                        terminal::talk(&format!("{what} is {}", self.state.name()));
-                        return Ok(());
-                    }
-                    Look::Missing(missing) => missing,
-                },
-                // It may be starting.
-                Err(unreachable) => unreachable.to_string(),
+            let get = |path: &str| {
+                // Looking once takes the time it takes.
+                let left = (!self.timeout.is_zero()).then(|| self.timeout.saturating_sub(started.elapsed()));
+                client.get_within(path, left)
+            };
+            let missing = match self.look(&target, &get)? {
+                Look::Reached => {
+                    terminal::talk(&format!("{what} is {}", self.state.name()));
+                    return Ok(());
+                }
+                Look::Missing(missing) => missing,
             };
             let left = self.timeout.saturating_sub(started.elapsed());
             if left.is_zero() {
@@ -151,7 +153,23 @@ impl Wait {
         if connects && self.state != State::Deleted { format!("{item}/_overview") } else { item }
     }
 
-    fn look(&self, target: &Target, answer: Answer) -> Result<Look> {
+    fn look(&self, target: &Target, get: &dyn Fn(&str) -> Result<Answer>) -> Result<Look> {
+        let found = match get(&self.path(target)) {
+            Ok(answer) => self.judge(target, answer)?,
+            // It may be starting.
+            Err(unreachable) => return Ok(Look::Missing(unreachable.to_string())),
+        };
+        let is_proxy = target.kind.kind == Some(Kind::Dataplane);
+        match found {
+            Look::Reached if is_proxy && matches!(self.state, State::Synced | State::Ready) => {
+                follows(get(&format!("{}/_sync", target.path())))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// What the resource, or its overview, says.
+    fn judge(&self, target: &Target, answer: Answer) -> Result<Look> {
         let (kind, what) = (&target.kind, target.describe());
         // A mesh that is gone took the resource with it; one that is not there yet may come.
         if answer.status == 404 {
@@ -194,16 +212,32 @@ impl State {
 
 /// Why something is not connected, if it is not.
 fn offline(kind: &Type, overview: &Value) -> Option<String> {
-    let field = kind.kind.and_then(|kind| kind.descriptor().insight).map(Kind::name).unwrap_or_default();
-    let mut letters = field.chars();
-    let field: String = letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect();
-    let insight = &overview[field.as_str()];
+    let kind = kind.kind.and_then(|kind| kind.descriptor().insight);
+    let insight = kind.map_or(&Value::Null, |kind| insight::of(kind, overview));
     if insight::is_online(insight) {
         return None;
     }
     Some(match insight::last_connected(insight).as_str() {
         "never" => "it has never connected".to_owned(),
         ago => format!("it is offline; its last connection began {ago} ago"),
+    })
+}
+
+/// Whether a proxy runs what every change made until now comes to. Its insight is written now and then, and may be older
+/// than the change that is waited for.
+fn follows(asked: Result<Answer>) -> Result<Look> {
+    let answer = match asked {
+        Ok(answer) if answer.status >= 500 => return Ok(Look::Missing(answer.refusal())),
+        // Kuma does not answer this; its insight is all there is.
+        Ok(answer) if answer.status == 404 => return Ok(Look::Reached),
+        Ok(answer) => answer.json("could not find out whether the proxy follows")?,
+        Err(unreachable) => return Ok(Look::Missing(unreachable.to_string())),
+    };
+    Ok(match answer["state"].as_str() {
+        Some("behind") => Look::Missing("it has not acknowledged the last changes yet".to_owned()),
+        Some("rejected") => Look::Missing("it rejected a part of the last changes".to_owned()),
+        // One that is connected to another control plane has its insight only.
+        _ => Look::Reached,
     })
 }
 

@@ -110,19 +110,28 @@ fn label(of: &Value) -> String {
 }
 
 fn refusals(answer: &Value) -> Option<String> {
-    let refused: Vec<&Value> = each(&answer["refused"]).collect();
-    let told = refused.iter().flat_map(|of| {
-        let (problem, label) = (&of["problem"], label(of));
-        let causes: Vec<String> = each(&problem["invalid_parameters"])
-            .map(|cause| format!("{label}: {}: {}", text(&cause["field"]), text(&cause["reason"])))
-            .collect();
-        match causes.is_empty() {
-            true => vec![format!("{label}: {}: {}", text(&problem["title"]), text(&problem["detail"]))],
-            false => causes,
-        }
-    });
-    let told: Vec<String> = told.collect();
+    let told: Vec<String> = each(&answer["refused"]).flat_map(reasons).map(|(_, reason)| reason).collect();
     (!told.is_empty()).then(|| told.join("\n"))
+}
+
+/// Why a resource would be refused: fields, each with a sentence that names the resource. What is not about a field has
+/// none.
+pub fn reasons(of: &Value) -> Vec<(String, String)> {
+    let (problem, label) = (&of["problem"], label(of));
+    let causes: Vec<(String, String)> = each(&problem["invalid_parameters"])
+        .map(|cause| {
+            let field = text(&cause["field"]);
+            let reason = format!("{label}: {field}: {}", text(&cause["reason"]));
+            (field, reason)
+        })
+        .collect();
+    match causes.is_empty() {
+        true => {
+            let reason = format!("{label}: {}: {}", text(&problem["title"]), text(&problem["detail"]));
+            vec![(String::new(), reason)]
+        }
+        false => causes,
+    }
 }
 
 const CLASSES: [Column; 6] = [

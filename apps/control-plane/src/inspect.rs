@@ -1,5 +1,4 @@
-//! Inspects proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would
-//! be sent now.
+//! Inspects proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would be sent now.
 //!
 //! ```text
 //!   admin:  control plane ──mutual TLS──▶ the proxy's admin listener ──▶ Envoy's own admin interface
@@ -14,6 +13,7 @@
 
 mod client;
 mod configuration;
+mod elsewhere;
 mod graph;
 mod hostnames;
 mod layout;
@@ -43,6 +43,7 @@ use api::{
         reachability::{MeshReachability, OfProxy},
         rules::RuleList,
         suggestions::Suggestions,
+        sync::SyncState,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -52,14 +53,14 @@ use plan::{
     AdminTarget, AdminTls, ProxyTraits,
     effective::{self, Effective, KINDS},
 };
-use resources::{Key, Kind, Resource, labels, naming::Kri};
+use resources::{Key, Kind, Resource, naming::Kri};
 use serde_json::Value;
 use store::{Registrar, Snapshot, Store};
 use tokio::sync::Semaphore;
 use topology::{DestinationId, MeshSnapshot};
 
 use crate::{
-    kds::admin::{Question as ZoneQuestion, Questions},
+    kds::admin::Questions,
     observed::Observations,
     push::{Place, Push},
     what_if,
@@ -67,11 +68,6 @@ use crate::{
 use client::Endpoint;
 use configuration::configuration;
 use proxy_traits::{last_known, traits};
-
-/// What zone proxies count by server name, what none of them leads to, and for how long it has been counted: a small
-/// part of all statistics.
-const SNI_USAGE: &str =
-    "/stats?usedonly&filter=system_sni_%7C%5Eserver%5C.uptime%24%7C%5C.no_filter_chain_match%24";
 
 /// How long an answer waits for changes that are being taken in.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -137,7 +133,7 @@ impl Inspect for Proxies {
         self.check_here(proxy)?;
         let snapshot = self.snapshot()?;
         let endpoint = self.endpoint(&snapshot, proxy)?;
-        let body = client::get(&endpoint, path(view)).await.map_err(|reason| {
+        let body = client::get(&endpoint, client::path(view)).await.map_err(|reason| {
             InspectError::Unreachable(format!(
                 "{proxy} does not answer at {endpoint}: {reason}; check that its kuma-dp is running and that \
                  the control plane may connect to that address"
@@ -184,6 +180,14 @@ impl Inspect for Proxies {
             Ok(Config { xds, without_shadow: Some(now) })
         })
         .await
+    }
+
+    async fn sync(&self, proxy: &Key) -> Result<SyncState, InspectError> {
+        // The change may have been made on another control plane that shares the store.
+        let arrived = self.store.caught_up(PATIENCE).await;
+        arrived.map_err(|error| InspectError::Unreachable(error.to_string()))?;
+        self.caught_up().await?;
+        Ok(self.push.sync_state(proxy).unwrap_or(SyncState::Unknown))
     }
 
     async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError> {
@@ -302,12 +306,7 @@ impl Inspect for Proxies {
         offset: usize,
         size: usize,
     ) -> Result<MeshReachability, InspectError> {
-        if self.serves == Serves::Everything {
-            return Err(InspectError::Elsewhere(format!(
-                "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not \
-                 this global control plane: ask the control planes of the zones"
-            )));
-        }
+        (self.serves == Serves::Zone).then_some(()).ok_or_else(|| reachability::elsewhere(mesh))?;
         let (snapshot, mesh) = self.now(mesh).await?;
         let push = self.push.clone();
         self.computed(move || {
@@ -344,7 +343,8 @@ impl Inspect for Proxies {
             let (connected, reporting) = push.reporting(&mesh.name);
             let proxies = topology::reachability::suggest::Proxies { reporting, connected };
             let observed = observations.of_mesh(&mesh.name);
-            suggestions::of(&snapshot, &mesh, &observed, proxies, service.as_deref(), Timestamp::now())
+            let until = observed::until(&mesh.name, &observations, &observed).unwrap_or_else(Timestamp::now);
+            suggestions::of(&snapshot, &mesh, &observed, proxies, service.as_deref(), until)
         })
         .await
     }
@@ -372,25 +372,6 @@ impl Proxies {
     /// On a global control plane, which asks the zones.
     pub fn on_global(store: Arc<dyn Store>, push: Arc<Push>, questions: Arc<Questions>) -> Self {
         Proxies { serves: Serves::Everything, elsewhere: Some(questions), ..Proxies::new(store, push, 0) }
-    }
-
-    /// Asks the zone of a proxy, by the name that the proxy has there.
-    async fn ask_zone(
-        &self,
-        questions: &Questions,
-        proxy: &Key,
-        view: AdminView,
-    ) -> Result<AdminAnswer, InspectError> {
-        let snapshot = self.snapshot()?;
-        let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?;
-        let zone = stored
-            .label(labels::ZONE)
-            .ok_or_else(|| InspectError::Unsupported(format!("{proxy} does not say which zone it is in")))?;
-        let name = match stored.label(labels::K8S_NAMESPACE) {
-            Some(namespace) => format!("{}.{namespace}", stored.display_name()),
-            None => stored.display_name().to_owned(),
-        };
-        questions.put(zone, ZoneQuestion { proxy: Key::new(proxy.kind, &proxy.mesh, &name), view }).await
     }
 
     /// Runs what takes a while where other requests do not wait for it, when it is its turn.
@@ -445,20 +426,6 @@ impl Proxies {
         })
     }
 
-    /// Refuses on a global control plane what only the proxy, or the control plane it is connected to, knows.
-    fn check_here(&self, proxy: &Key) -> Result<(), InspectError> {
-        if self.serves == Serves::Zone {
-            return Ok(());
-        }
-        let snapshot = self.snapshot()?;
-        let zone = snapshot.get(proxy).and_then(|dataplane| dataplane.label(labels::ZONE).map(str::to_owned));
-        let whose = zone.map_or_else(|| "its zone".to_owned(), |zone| format!("zone {zone:?}"));
-        Err(InspectError::Elsewhere(format!(
-            "only the control plane that {proxy} is connected to knows what would be sent to it: ask the \
-            control plane of {whose}"
-        )))
-    }
-
     /// What the proxy sent about itself, if it is connected here.
     fn traits(&self, proxy: &Key) -> Option<ProxyTraits> {
         traits(&self.push, proxy)
@@ -491,20 +458,5 @@ impl Proxies {
         let pair = authority.client().map_err(failed)?;
         let tls = client::tls(authority.certificate(), &pair).map_err(InspectError::Failed)?;
         Ok(Endpoint { address, port, tls: Some(tls) })
-    }
-}
-
-/// What Envoy calls it.
-fn path(view: AdminView) -> &'static str {
-    match view {
-        AdminView::ConfigDump { include_eds: false } => "/config_dump",
-        AdminView::ConfigDump { include_eds: true } => "/config_dump?include_eds",
-        AdminView::Stats { format: Format::Text, used_only: false } => "/stats",
-        AdminView::Stats { format: Format::Text, used_only: true } => "/stats?usedonly",
-        AdminView::Stats { format: Format::Json, used_only: false } => "/stats?format=json",
-        AdminView::Stats { format: Format::Json, used_only: true } => "/stats?format=json&usedonly",
-        AdminView::SniUsage => SNI_USAGE,
-        AdminView::Clusters { format: Format::Text } => "/clusters",
-        AdminView::Clusters { format: Format::Json } => "/clusters?format=json",
     }
 }

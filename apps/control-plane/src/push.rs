@@ -19,6 +19,7 @@ pub mod meter;
 pub mod metrics;
 mod pending_changes;
 mod problems;
+mod progress;
 mod readers;
 mod watcher;
 mod zone_cells;
@@ -32,6 +33,7 @@ use std::{
     time::Duration,
 };
 
+use api::inspect::sync::SyncState;
 use arc_swap::ArcSwap;
 use plan::{Problem, ProxyKind, ProxyTraits, ZoneClass};
 use resources::{Key, Kind, Resource, kinds::dataplane::Inbound};
@@ -334,6 +336,13 @@ impl Push {
     /// The newest connection of a proxy.
     pub fn newest(&self, proxy: &Key) -> Option<Arc<Watcher>> {
         self.readers().connections(proxy).last().cloned()
+    }
+
+    /// Where the newest connection of a sidecar stands; `None` if it has none here. To be asked after
+    /// [`Push::caught_up`], so that the proxy knows of what it has to follow.
+    pub fn sync_state(&self, proxy: &Key) -> Option<SyncState> {
+        let secrets = self.secrets.borrow().of(&proxy.mesh);
+        Some(self.newest(proxy)?.sync_state(secrets))
     }
 
     /// How many sidecars of a mesh are connected, and how many of them said what they call.

@@ -15,6 +15,7 @@ pub mod reach;
 pub mod reachability;
 pub mod rules;
 pub mod suggestions;
+pub mod sync;
 pub mod what_if;
 
 use std::{fmt, sync::Arc};
@@ -52,6 +53,7 @@ use reach::{Question, Reach};
 use reachability::{MeshReachability, OfProxy};
 use rules::{Meta, RuleList};
 use suggestions::Suggestions;
+use sync::SyncState;
 use what_if::{Consequences, Hypothesis};
 
 /// Reaches proxies.
@@ -66,6 +68,9 @@ pub trait Inspect: fmt::Debug + Send + Sync {
     /// The configuration the proxy would be sent now, without secrets: resources by type URL and name.
     /// `with_shadow`: as if policies with `kuma.io/effect: shadow` had an effect.
     async fn config(&self, proxy: &Key, with_shadow: bool) -> Result<Config, InspectError>;
+
+    /// Where the proxy stands with every change made until now.
+    async fn sync(&self, proxy: &Key) -> Result<SyncState, InspectError>;
 
     /// What the proxy counts, by the names of its resources.
     async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError>;

@@ -19,6 +19,7 @@ use crate::{
         reachability::{MeshReachability, OfProxy},
         rules::{Meta, RuleList},
         suggestions::Suggestions,
+        sync::ProxySync,
     },
     route::{self, Operation, Route},
     sni_usage, snis, what_if,
@@ -252,6 +253,7 @@ fn tag(operation: Operation) -> &'static str {
         | Operation::ProxyLogging
         | Operation::ProxySetLogging
         | Operation::ProxyConfig
+        | Operation::ProxySync
         | Operation::ProxyLayout
         | Operation::ProxyHostnames
         | Operation::ProxyRules
@@ -324,7 +326,7 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
             ("dialled", "boolean"),
         ],
         Operation::Suggestions => vec![("service", "string")],
-        Operation::WhatIf => vec![("diff", "string")],
+        Operation::WhatIf => vec![("diff", "string"), ("only", "string")],
         Operation::ProxySetLogging => vec![("level", "string"), ("logger", "string")],
         Operation::ProxyConfig => vec![("shadow", "boolean"), ("include", "string")],
         Operation::ProxyXds(_) => vec![("include_eds", "boolean")],
@@ -364,7 +366,7 @@ fn request_body(operation: Operation) -> Option<Value> {
 const PAGE: &[&str] = &["total", "items", "next"];
 const SELECTION: &[&str] = &["total", "items"];
 
-/// What is answered about who may call whom, and about how much proxies log.
+/// What is answered about who may call whom, and about how proxies are doing.
 fn about_calls(operation: Operation, generator: &mut SchemaGenerator) -> Option<Value> {
     Some(match operation {
         Operation::Access => generator.subschema_for::<Reach>().to_value(),
@@ -373,6 +375,7 @@ fn about_calls(operation: Operation, generator: &mut SchemaGenerator) -> Option<
         Operation::MeshReachability => generator.subschema_for::<MeshReachability>().to_value(),
         Operation::Graph => generator.subschema_for::<Graph>().to_value(),
         Operation::Suggestions => generator.subschema_for::<Suggestions>().to_value(),
+        Operation::ProxySync => generator.subschema_for::<ProxySync>().to_value(),
         Operation::ProxyLogging | Operation::ProxySetLogging => {
             generator.subschema_for::<LogLevels>().to_value()
         }

@@ -1,5 +1,7 @@
 //! Service insights: stored as one resource per mesh, shown as one per service.
 
+use std::collections::HashMap;
+
 use axum::response::Response;
 use bytes::Bytes;
 use resources::{
@@ -9,6 +11,8 @@ use resources::{
         mesh::{Mesh, MeshServicesMode},
         mesh_service::MeshService,
         service_insight::{self, Service, ServiceInsight, ServiceType},
+        tags::Tags,
+        virtual_outbound::{Rendering, VirtualOutbound},
     },
     labels,
 };
@@ -57,7 +61,8 @@ pub fn list(call: &Call) -> Result<Response, Error> {
     let found = services.filter(|one| {
         one.name.contains(part) && (wanted.is_empty() || wanted.contains(&one.service.service_type))
     });
-    let listing = paging.cut(call, found, |one| render(one, &snapshot));
+    let hostnames = Hostnames::of(&snapshot, mesh);
+    let listing = paging.cut(call, found, |one| render(one, &hostnames));
     let failed = |error: serde_json::Error| Error::Internal { title: RETRIEVE, cause: error.to_string() };
     let answer = Bytes::from(json::pretty(&listing).map_err(failed)?);
     answers.keep(question, answer.clone());
@@ -70,10 +75,15 @@ fn question(call: &Call, snapshot: &Snapshot, mesh: Option<&str>) -> String {
     for stored in in_scope(snapshot, Kind::ServiceInsight, mesh) {
         // The version of one that was deleted and made again starts anew; the times do not.
         question += &format!(" {}@{} {} {}", stored.mesh(), stored.version, stored.created, stored.modified);
-        if is_exclusive(snapshot, stored.mesh()) {
+        match mode(snapshot, stored.mesh()) {
+            MeshServicesMode::Disabled => {}
             // Hostnames are in the MeshServices.
-            question += &format!(" {}", snapshot.revision());
+            _ => question += &format!(" {}", snapshot.revision()),
         }
+    }
+    for policy in in_scope(snapshot, Kind::VirtualOutbound, mesh) {
+        let Resource { key, version, created, modified, .. } = &**policy;
+        question += &format!(" {}/{}@{version} {created} {modified}", key.mesh, key.name);
     }
     question
 }
@@ -88,7 +98,8 @@ pub fn get(call: &Call) -> Result<Response, Error> {
     let known = stored.spec.get::<ServiceInsight>().and_then(|insight| insight.services.get(service));
     let known = known.ok_or_else(|| Error::not_found(RETRIEVE))?;
     let one = OfService { stored, name: service, service: known };
-    Ok(with_revision(json::ok(&render(&one, &snapshot)), &snapshot))
+    let hostnames = Hostnames::of(&snapshot, Some(mesh));
+    Ok(with_revision(json::ok(&render(&one, &hostnames)), &snapshot))
 }
 
 fn wanted_types(call: &Call) -> Result<Vec<ServiceType>, Error> {
@@ -98,7 +109,7 @@ fn wanted_types(call: &Call) -> Result<Vec<ServiceType>, Error> {
 }
 
 /// The metadata of the stored resource, the service's name and its numbers.
-fn render(one: &OfService<'_>, snapshot: &Snapshot) -> Value {
+fn render(one: &OfService<'_>, hostnames: &Hostnames<'_>) -> Value {
     let OfService { stored, name: service, service: stat } = *one;
     // Without the services, of which there may be many; copying the rest shares the spec.
     let only_metadata = Resource { spec: ServiceInsight::default().into(), ..stored.clone() };
@@ -116,7 +127,7 @@ fn render(one: &OfService<'_>, snapshot: &Snapshot) -> Value {
         }
     }
     let mut shown = serde_json::to_value(stat).unwrap_or_default();
-    complete(one, snapshot, &mut shown);
+    complete(one, hostnames, &mut shown);
     if let Value::Object(fields) = shown {
         out.extend(fields);
     }
@@ -130,37 +141,72 @@ fn without_display_name(labels: Value) -> Option<Value> {
 }
 
 /// What need not be stored: the total, and the address of an internal service.
-fn complete(one: &OfService<'_>, snapshot: &Snapshot, shown: &mut Value) {
+fn complete(one: &OfService<'_>, hostnames: &Hostnames<'_>, shown: &mut Value) {
     let counted = one.service.dataplanes.unwrap_or_default();
     let total = counted.online + counted.offline;
     if total > 0 {
         shown["dataplanes"]["total"] = total.into();
     }
     if one.service.service_type == ServiceType::Internal
-        && let Some(address) = address_of(snapshot, one.stored.mesh(), one.name)
+        && let Some(address) = hostnames.address(one.stored.mesh(), one.name)
     {
         shown["addressPort"] = address.into();
     }
 }
 
-/// Where applications reach a service. In a mesh that has MeshServices only, no service has Kuma's `<service>.mesh:80`:
-/// it has the hostnames of its MeshService, or none.
-fn address_of(snapshot: &Snapshot, mesh: &str, service: &str) -> Option<String> {
-    if !is_exclusive(snapshot, mesh) {
-        return Some(format!("{service}.mesh:80"));
-    }
-    let found = snapshot.get(&Key::new(Kind::MeshService, mesh, service))?;
-    let port = found.spec.get::<MeshService>()?.ports.first()?.port;
-    match &found.status {
-        Some(Status::MeshService(status)) => {
-            status.addresses.first().map(|address| format!("{}:{port}", address.hostname))
+/// What gives services hostnames.
+struct Hostnames<'a> {
+    snapshot: &'a Snapshot,
+    /// VirtualOutbounds by mesh, with their templates read once for all services.
+    policies: HashMap<&'a str, Vec<(&'a VirtualOutbound, Rendering)>>,
+}
+
+impl<'a> Hostnames<'a> {
+    fn of(snapshot: &'a Snapshot, mesh: Option<&'a str>) -> Hostnames<'a> {
+        let mut policies: HashMap<&str, Vec<(&VirtualOutbound, Rendering)>> = HashMap::new();
+        for stored in in_scope(snapshot, Kind::VirtualOutbound, mesh) {
+            let policy = stored.spec.get::<VirtualOutbound>();
+            let rendering = policy.and_then(|policy| Some((policy, policy.conf.as_ref()?.rendering().ok()?)));
+            policies.entry(stored.mesh()).or_default().extend(rendering);
         }
-        _ => None,
+        Hostnames { snapshot, policies }
+    }
+
+    /// Where applications reach a service: as a VirtualOutbound says that looks at nothing but its name, such as the one
+    /// that makes Kuma's `<service>.mesh:80`, or at the hostname of its MeshService. A mesh that has MeshServices only
+    /// has no other hostnames. `None` where nothing names the service.
+    fn address(&self, mesh: &str, service: &str) -> Option<String> {
+        let by_tags = || {
+            let tags = Tags::from([(labels::SERVICE.to_owned(), service.to_owned())]);
+            let selecting =
+                self.policies.get(mesh)?.iter().filter(|(policy, _)| policy.rank(&tags).is_some());
+            let mut named = selecting.filter_map(|(_, rendering)| {
+                Some(format!("{}:{}", rendering.host(&tags).ok()?, rendering.port(&tags).ok()?))
+            });
+            named.next()
+        };
+        match mode(self.snapshot, mesh) {
+            MeshServicesMode::Disabled => by_tags(),
+            MeshServicesMode::Exclusive => self.of_mesh_service(mesh, service),
+            _ => by_tags().or_else(|| self.of_mesh_service(mesh, service)),
+        }
+    }
+
+    fn of_mesh_service(&self, mesh: &str, service: &str) -> Option<String> {
+        let found = self.snapshot.get(&Key::new(Kind::MeshService, mesh, service))?;
+        let port = found.spec.get::<MeshService>()?.ports.first()?.port;
+        match &found.status {
+            Some(Status::MeshService(status)) => {
+                status.addresses.first().map(|address| format!("{}:{port}", address.hostname))
+            }
+            _ => None,
+        }
     }
 }
 
-fn is_exclusive(snapshot: &Snapshot, mesh: &str) -> bool {
+fn mode(snapshot: &Snapshot, mesh: &str) -> MeshServicesMode {
     let stored = snapshot.get(&Key::global(Kind::Mesh, mesh));
-    let mode = stored.and_then(|mesh| mesh.spec.get::<Mesh>()).map(Mesh::mesh_services_mode);
-    mode == Some(MeshServicesMode::Exclusive)
+    stored
+        .and_then(|mesh| mesh.spec.get::<Mesh>())
+        .map_or(MeshServicesMode::Disabled, Mesh::mesh_services_mode)
 }

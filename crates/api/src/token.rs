@@ -67,7 +67,8 @@ pub fn authenticate(context: &Context, token: &str, peer: Option<SocketAddr>) ->
         Err(error) => {
             let reason = error.reason();
             context.metrics.auth_failed(reason);
-            if let Some(unsaid) = context.gates.refusals.admit(reason, Instant::now()) {
+            let address = peer.map(|peer| peer.ip().to_canonical());
+            if let Some(unsaid) = context.gates.refusals.admit_from(reason, address, Instant::now()) {
                 let peer = peer.map(tracing::field::display);
                 tracing::warn!(server = "api_server", peer, reason, unsaid, detail = %error, "a user token was refused");
             }

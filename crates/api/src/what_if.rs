@@ -134,7 +134,7 @@ struct Question {
 /// `POST /meshes/{mesh}/_what-if`.
 pub async fn ask(mut call: Call) -> Result<Response, Error> {
     access::check_write(&call.user, &call.context.settings.authn)?;
-    let diffs = diffs(&call)?;
+    let (diffs, only_admission) = (diffs(&call)?, only_admission(&call)?);
     let body = call.read_body().await?;
     // A list would be taken for the fields in their order.
     let asked = serde_json::from_slice::<Map<String, Value>>(&body);
@@ -150,7 +150,9 @@ pub async fn ask(mut call: Call) -> Result<Response, Error> {
     let mut answer = Answer::default();
     let Question { drafts, deletions } = read(&call, asked, &mut answer.refused)?;
     let snapshot = call.snapshot()?;
-    check_mesh(&call, &drafts, &snapshot)?;
+    if !only_admission {
+        check_mesh(&call, &drafts, &snapshot)?;
+    }
     let mut trial = Trial::on(snapshot.clone());
     let (context, user) = (call.context.clone(), call.user.clone());
     for Draft { mut parsed, place } in drafts {
@@ -170,13 +172,23 @@ pub async fn ask(mut call: Call) -> Result<Response, Error> {
             Err(error) => answer.refused.push(refused(ResourceName::of(&key), place, error)?),
         }
     }
-    if answer.refused.is_empty() {
+    if answer.refused.is_empty() && !only_admission {
         let hypothesis = Hypothesis { changes: trial.finish(), diffs };
         answer.consequences = context.inspect.what_if(hypothesis).await?;
-    } else {
+    } else if !answer.refused.is_empty() {
         answer.changes.clear();
     }
     Ok(with_revision(json::ok(&answer), &snapshot))
+}
+
+/// Whether only that is asked, what would be written and what refused. Then no proxy is looked at, and the mesh of the
+/// path needs to be there only for what is in it.
+fn only_admission(call: &Call) -> Result<bool, Error> {
+    match call.query("only") {
+        None => Ok(false),
+        Some("admission") => Ok(true),
+        Some(other) => Err(Error::BadRequest(format!("only={other} is unknown: expected only=admission"))),
+    }
 }
 
 /// Of which proxies a diff is asked for. It shows what a dump of their configuration shows.

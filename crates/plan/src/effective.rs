@@ -316,10 +316,11 @@ fn read<C: DeserializeOwned + Send + Sync + 'static>(merged: Arc<Merged>) -> Res
     Ok(Found { conf: merged.typed()?, merged })
 }
 
-/// The Dataplanes that a policy selects, by name, whether or not its kind has an effect on them.
+/// The Dataplanes that a policy selects, by name, whether or not its kind has an effect on them and whether or not it
+/// is a shadow.
 pub fn selected<'a>(snapshot: &'a MeshSnapshot, policy: &Resource) -> Vec<&'a Arc<Resource>> {
     let routes = Routes::of(snapshot);
-    let selector = routes.selector();
+    let selector = PolicySelector { with_shadow: true, ..routes.selector() };
     let known = snapshot.policies.get(&policy.key);
     let candidates = known.and_then(|known| snapshot.selections.dataplanes(&known.view));
     let dataplanes: Vec<&Arc<Resource>> = match candidates {

@@ -49,15 +49,21 @@ impl Input {
 
     /// Reads and checks everything.
     pub fn read(&self, global: &Global) -> Result<Vec<Planned>> {
+        self.plan(global).map(|plan| plan.planned)
+    }
+
+    /// The same, with what was skipped.
+    pub fn plan(&self, global: &Global) -> Result<Plan> {
         let texts = sources::read(&self.files, self.recursive, global.api_timeout)?;
         let vars = self.vars.iter().cloned().collect();
-        let Plan { planned, skipped } = plan::make(texts, &vars, self.skip_unknown)?;
+        let plan = plan::make(texts, &vars, self.skip_unknown)?;
+        let Plan { planned, skipped } = &plan;
         if !skipped.is_empty() {
             terminal::warn(&format!("{} skipped:\n* {}", count(skipped.len()), skipped.join("\n* ")));
         }
         if planned.is_empty() && skipped.is_empty() {
             return Err(Failure::invalid("the input holds no resources"));
         }
-        Ok(planned)
+        Ok(plan)
     }
 }

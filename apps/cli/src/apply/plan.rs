@@ -55,6 +55,11 @@ impl Planned {
         Type::of_kind(key.kind).item(&key.mesh, &key.name)
     }
 
+    /// `file:line` of a field.
+    pub fn at(&self, field: &str) -> String {
+        self.place.at(field)
+    }
+
     /// Gives the resource a label.
     pub fn label_with(&mut self, label: &str, value: &str) {
         self.draft.labels.insert(label.to_owned(), value.to_owned());

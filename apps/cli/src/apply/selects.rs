@@ -32,12 +32,13 @@ impl Selections {
 }
 
 /// Says it below the line that says what was done.
-pub fn tell(outcome: &Outcome) {
+pub fn tell(outcome: &Outcome, is_shadow: bool) {
+    let shadow = if is_shadow { ", and has no effect: it is a shadow" } else { "" };
     match outcome.selects {
         None => {}
-        Some(0) => terminal::warn(&format!("{} selects 0 proxies", outcome.key)),
-        Some(1) => terminal::talk("  selects 1 proxy"),
-        Some(proxies) => terminal::talk(&format!("  selects {proxies} proxies")),
+        Some(0) => terminal::warn(&format!("{} selects 0 proxies{shadow}", outcome.key)),
+        Some(1) => terminal::talk(&format!("  selects 1 proxy{shadow}")),
+        Some(proxies) => terminal::talk(&format!("  selects {proxies} proxies{shadow}")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sends one resource, unless the control plane has it already.
 
-use resources::{Draft, format::universal};
+use resources::{Draft, format::universal, labels};
 use serde_json::Value;
 
 use super::plan::Planned;
@@ -62,16 +62,29 @@ fn put(planned: &Planned, path: &str, client: &Client) -> Result<(Action, Vec<St
     Ok((action, warnings))
 }
 
-/// Whether storing the draft would change nothing. Labels the control plane adds do not count.
+/// What a control plane adds to the labels of a resource that its author does not give them to. Any other label that is
+/// stored and not in the input was taken out of it: of `kuma.io/effect`, `kuma.io/managed-by` and
+/// `kuma.io/workload` that makes a difference. A label that is missing here costs a write that changes nothing.
+const COMPUTED: [&str; 8] = [
+    labels::DISPLAY_NAME,
+    labels::MESH,
+    labels::ORIGIN,
+    labels::ZONE,
+    labels::ENV,
+    labels::PROXY_TYPE,
+    labels::LISTENER_ZONE_INGRESS,
+    labels::LISTENER_ZONE_EGRESS,
+];
+
+/// Whether storing the draft would change nothing. Labels the control plane computes do not count.
 fn is_same(draft: &Draft, stored: Value) -> bool {
     let Value::Object(fields) = stored else { return false };
     let Ok(stored) = universal::parse_as(draft.kind(), fields) else { return false };
-    let added = |key: &str| key.starts_with("kuma.io/") || key.starts_with("k8s.kuma.io/");
     let stored_labels = &stored.draft.labels;
     stored.unknown_fields.is_empty()
         && stored.draft.spec == draft.spec
         && draft.labels.iter().all(|(key, value)| stored_labels.get(key) == Some(value))
-        && stored_labels.keys().all(|key| added(key) || draft.labels.contains_key(key))
+        && stored_labels.keys().all(|key| COMPUTED.contains(&key.as_str()) || draft.labels.contains_key(key))
 }
 
 /// The body the control plane gets: as written for the Universal form, so that a newer control plane

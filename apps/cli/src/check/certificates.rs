@@ -37,7 +37,7 @@ pub fn of_control_plane(client: &Client, report: &mut Report) {
     let authority = rest.split('/').next().unwrap_or_default();
     match shown(authority) {
         Ok(certificate) => {
-            let hint = "replace it: the control plane's security page says how";
+            let hint = "replace it: docs/guide/certificates.md says how";
             judge(report, "certificates", "the control plane's certificate", certificate.not_after, hint);
         }
         Err(reason) => {

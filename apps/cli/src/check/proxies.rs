@@ -94,7 +94,11 @@ impl Counts {
             text(&version["kumaDp"]["version"]),
             text(&version["envoy"]["version"])
         ));
-        if version["kumaDp"]["kumaCpCompatible"] == false || version["envoy"]["kumaDpCompatible"] == false {
+        // What is false is left out, so that a program that said its version is compatible only where that is said.
+        let incompatible = |of: &Value, flag: &str| of["version"].is_string() && of[flag] != true;
+        if incompatible(&version["kumaDp"], "kumaCpCompatible")
+            || incompatible(&version["envoy"], "kumaDpCompatible")
+        {
             self.incompatible.push(name.clone());
         }
         if let Some(until) = time(&insight["mTLS"]["certificateExpirationTime"])
@@ -110,18 +114,31 @@ impl Counts {
             return report.ok("proxies", "there are none yet");
         }
         let mut lines = [
-            (Verdict::Fail, &self.rejected, "reject their configuration", "`kumactl proxy status` says why"),
-            (Verdict::Warn, &self.offline, "are offline", "start kuma-dp there, or delete their Dataplanes"),
+            (
+                Verdict::Fail,
+                &self.rejected,
+                ["rejects its configuration", "reject their configuration"],
+                "`kumactl proxy status` says why",
+            ),
+            (
+                Verdict::Warn,
+                &self.offline,
+                ["is offline", "are offline"],
+                "start kuma-dp there, or delete the Dataplane",
+            ),
             (
                 Verdict::Warn,
                 &self.stale,
-                "have not acknowledged their configuration yet",
+                [
+                    "has not acknowledged its configuration yet",
+                    "have not acknowledged their configuration yet",
+                ],
                 "check again in a moment",
             ),
             (
                 Verdict::Warn,
                 &self.incompatible,
-                "run an incompatible version",
+                ["runs an incompatible version", "run an incompatible version"],
                 "upgrade kuma-dp and Envoy there",
             ),
         ]
@@ -131,7 +148,8 @@ impl Counts {
         if lines.peek().is_none() {
             report.ok("proxies", format!("{all} online and synced"));
         }
-        for (verdict, names, what, hint) in lines {
+        for (verdict, names, [one, many], hint) in lines {
+            let what = if names.len() == 1 { one } else { many };
             report.add(verdict, "proxies", format!("{} of {all} {what}: {}", names.len(), some(names)), hint);
         }
         if !self.versions.is_empty() {

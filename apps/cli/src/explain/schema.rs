@@ -4,6 +4,8 @@ use resources::{Form, Kind, Scope};
 use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
+use crate::types::DEFAULT_MESH;
+
 /// Deeper trees are cut off. The deepest schema has half as many levels.
 const DEPTH: usize = 24;
 
@@ -40,8 +42,9 @@ impl Schemas {
         properties.insert("name".into(), described("The name, unique within its type and mesh."));
         let mut required = vec![json!("type"), json!("name")];
         if descriptor.scope == Scope::Mesh {
-            properties.insert("mesh".into(), described("The mesh that the resource belongs to."));
-            required.push(json!("mesh"));
+            let mut mesh = described("The mesh that the resource belongs to.");
+            mesh["default"] = json!(DEFAULT_MESH);
+            properties.insert("mesh".into(), mesh);
         }
         properties.insert("labels".into(), labels);
         let spec = kind.json_schema(&mut self.generator).to_value();
@@ -103,14 +106,13 @@ impl Schemas {
         if let Some(values) = choices(&element) {
             out.insert("enum".into(), values);
         }
-        // An empty object only says that the whole may be left out.
-        let default =
-            field.schema.get("default").filter(|default| !default.is_null() && **default != json!({}));
+        // A required field has no default, and a zero only says that the field may be left out.
+        let default = field.schema.get("default").filter(|default| !field.required && !is_zero(default));
         if let Some(default) = default {
             out.insert("default".into(), default.clone());
         }
         for limit in ["minimum", "maximum", "pattern"] {
-            if let Some(value) = element.get(limit) {
+            if let Some(value) = element.get(limit).filter(|value| !is_zero(value)) {
                 out.insert(limit.into(), value.clone());
             }
         }
@@ -176,6 +178,18 @@ impl Schemas {
             }
         }
         schema
+    }
+}
+
+/// Whether a value says nothing: the number 0, an empty text or list, an object of nothing else.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(_) => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_zero),
     }
 }
 

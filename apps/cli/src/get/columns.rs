@@ -12,15 +12,24 @@ use crate::{
 
 pub fn render<'a>(kind: &Type, items: impl IntoIterator<Item = &'a Value>, format: Format) -> String {
     if format == Format::Name {
-        return items.into_iter().map(|item| format!("{}\n", name_of(kind, item))).collect();
+        return names(kind, items, false);
     }
     let (titles, rows) = cells(kind, items, format);
     output::table(&titles, rows)
 }
 
-/// `meshtimeout/slow`, which `get`, `delete` and others accept.
-pub fn name_of(kind: &Type, item: &Value) -> String {
-    format!("{}/{}", kind.name.to_lowercase(), text(&item["name"]))
+/// A line for each, which `get`, `delete` and others accept.
+pub fn names<'a>(kind: &Type, items: impl IntoIterator<Item = &'a Value>, with_mesh: bool) -> String {
+    items.into_iter().map(|item| format!("{}\n", name_of(kind, item, with_mesh))).collect()
+}
+
+/// `meshtimeout/slow`, or `meshtimeout/shop/slow` where the command line does not name the mesh.
+pub fn name_of(kind: &Type, item: &Value, with_mesh: bool) -> String {
+    let (kind_name, name) = (kind.name.to_lowercase(), text(&item["name"]));
+    match with_mesh && kind.in_mesh {
+        true => format!("{kind_name}/{}/{name}", text(&item["mesh"])),
+        false => format!("{kind_name}/{name}"),
+    }
 }
 
 pub fn cells<'a>(

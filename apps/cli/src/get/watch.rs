@@ -26,7 +26,7 @@ pub fn run(get: &Get, kind: &Type, name: Option<&str>, client: &Client) -> Resul
     let mut seen = index(first);
     let mut header = true;
     let added: Vec<(&str, &Value)> = seen.values().map(|item| ("ADDED", item)).collect();
-    show(kind, &added, get.output.format, &mut header)?;
+    show(get, kind, &added, &mut header)?;
     let mut connected = true;
     loop {
         thread::sleep(get.interval.max(SHORTEST_PAUSE));
@@ -49,7 +49,7 @@ pub fn run(get: &Get, kind: &Type, name: Option<&str>, client: &Client) -> Resul
         }
         revision = found.revision.clone();
         let now = index(found);
-        show(kind, &changes(&seen, &now), get.output.format, &mut header)?;
+        show(get, kind, &changes(&seen, &now), &mut header)?;
         seen = now;
     }
 }
@@ -70,7 +70,8 @@ fn changes<'a>(before: &'a Seen, now: &'a Seen) -> Vec<(&'static str, &'a Value)
 }
 
 /// Lines of JSON, documents of YAML, or rows whose first column says what happened.
-fn show(kind: &Type, changes: &[(&str, &Value)], format: Format, header: &mut bool) -> Result<()> {
+fn show(get: &Get, kind: &Type, changes: &[(&str, &Value)], header: &mut bool) -> Result<()> {
+    let format = get.output.format;
     if changes.is_empty() {
         return Ok(());
     }
@@ -85,7 +86,7 @@ fn show(kind: &Type, changes: &[(&str, &Value)], format: Format, header: &mut bo
             .collect(),
         Format::Name => changes
             .iter()
-            .map(|(event, item)| format!("{event} {}\n", columns::name_of(kind, item)))
+            .map(|(event, item)| format!("{event} {}\n", columns::name_of(kind, item, get.all_meshes)))
             .collect(),
         Format::Table | Format::Wide => {
             let (titles, rows) = columns::cells(kind, changes.iter().map(|(_, item)| *item), format);

@@ -167,30 +167,28 @@ fn warnings_of_the_server_are_shown_and_unknown_fields_are_named_once() {
     assert_eq!(ran.err.matches("spec.bogus").count(), 1, "{}", ran.err);
 }
 
+/// A control plane that refuses what it accepted when it was asked before.
 #[test]
 fn a_failure_midway_says_what_was_applied_and_what_was_not() {
-    let control_plane = ControlPlane::start();
-    let program = Program::at(&control_plane.url);
-    let timeout = |name: &str, mesh: &str| {
-        TIMEOUT
-            .replace("name: slow", &format!("name: {name}"))
-            .replace("mesh: default", &format!("mesh: {mesh}"))
-    };
-    let text =
-        [timeout("t1", "default"), timeout("t2", "none"), timeout("t3", "default"), timeout("t4", "default")];
-    let ran = program.run_with_stdin(&["apply", "-f", "-"], &text.join("---\n")).failed(1);
-    let label = |name: &str, mesh: &str| format!("MeshTimeout \"{name}\" in mesh \"{mesh}\"");
-    let (first, second) = (label("t1", "default"), label("t2", "none"));
-    let (third, fourth) = (label("t3", "default"), label("t4", "default"));
+    let server = Server::start();
+    server.on("PUT", "/meshes/a", 201, json!({}));
+    server.on(
+        "PUT",
+        "/meshes/b",
+        400,
+        json!({"title": "Could not process a resource", "detail": "Resource is not valid", "status": 400,
+               "invalid_parameters": [{"field": "mtls", "reason": "must be right"}]}),
+    );
+    let program = Program::of(&server);
+    let text = [mesh("a"), mesh("b"), mesh("c"), mesh("d")].join("---\n");
+    let ran = program.run_with_stdin(&["apply", "-f", "-"], &text).failed(1);
     assert_eq!(
         ran.err,
-        format!(
-            "{first} created\nwarning: {first} selects 0 proxies\nerror: {second} was not applied: the control plane \
-             refused it: Failed to retrieve Mesh (Not found) [404]\n1 resource applied before it (1 written, 0 \
-             unchanged); not applied:\n* {third}\n* {fourth}\n"
-        )
+        "Mesh \"a\" created\nerror: Mesh \"b\" was not applied: the control plane refused it: Could not process a \
+         resource (Resource is not valid)\n* mtls: must be right [400]\n1 resource applied before it (1 written, 0 \
+         unchanged); not applied:\n* Mesh \"c\"\n* Mesh \"d\"\n"
     );
-    assert_eq!(control_plane.puts().len(), 2, "nothing is sent after a failure");
+    assert_eq!(server.puts().len(), 2, "nothing is sent after a failure");
 }
 
 #[test]

@@ -53,3 +53,48 @@ fn only_policies_are_asked_about_and_only_a_bounded_number() {
     assert_eq!(lines.iter().filter(|line| line.contains("_resources")).count(), 100);
     assert_eq!(control_plane.puts().len(), 111);
 }
+
+#[test]
+fn a_policy_in_shadow_is_said_to_select_proxies_without_an_effect() {
+    let control_plane = ControlPlane::start();
+    control_plane.dataplane("web-1", json!({ "app": "web" }), synced());
+    let program = Program::at(&control_plane.url);
+    let shadow = |target: &str| {
+        let spec = format!("spec:\n  targetRef: {{kind: Dataplane, labels: {{app: {target}}}}}\n");
+        TIMEOUT
+            .replace("spec:\n", &spec)
+            .replace("name: slow\n", "name: slow\nlabels: {kuma.io/effect: shadow}\n")
+    };
+    let label = "MeshTimeout \"slow\" in mesh \"default\"";
+    let ran = program.run_with_stdin(&["apply"], &shadow("web")).ok();
+    assert_eq!(ran.err, format!("{label} created\n  selects 1 proxy, and has no effect: it is a shadow\n"));
+    let ran = program.run_with_stdin(&["apply"], &shadow("none")).ok();
+    let none = "selects 0 proxies, and has no effect: it is a shadow";
+    assert_eq!(ran.err, format!("{label} updated\nwarning: {label} {none}\n"));
+}
+
+#[test]
+fn taking_out_a_label_that_makes_a_difference_is_a_change() {
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
+    let labelled =
+        |text: &str, label: &str| text.replacen("name: ", &format!("labels: {{{label}}}\nname: "), 1);
+    let dataplane = "type: Dataplane\nname: web-1\nnetworking:\n  address: 127.0.0.1\n  inbound:\n  - port: 80\n    \
+                     tags: {kuma.io/service: web}\n";
+    for (text, label) in [
+        (TIMEOUT, "kuma.io/effect: shadow"),
+        (TIMEOUT, "kuma.io/managed-by: me"),
+        (dataplane, "kuma.io/workload: web"),
+        (dataplane, "k8s.kuma.io/namespace: web"),
+    ] {
+        program.run_with_stdin(&["apply"], &labelled(text, label)).ok();
+        program.run_with_stdin(&["apply"], &labelled(text, label)).ok().says("unchanged");
+        program.run_with_stdin(&["apply"], text).ok().says("updated");
+        let before = control_plane.lines().len();
+        program.run_with_stdin(&["apply"], text).ok().says("unchanged");
+        let later = control_plane.lines().split_off(before);
+        // The control plane adds to the spec of a Dataplane, so only it knows.
+        let puts = later.iter().filter(|line| line.starts_with("PUT")).count();
+        assert_eq!(puts, usize::from(text == dataplane), "computed labels are no difference: {later:?}");
+    }
+}

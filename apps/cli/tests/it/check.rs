@@ -47,7 +47,7 @@ fn what_is_wrong_has_a_line_and_what_fails_an_exit_code() {
     assert_eq!(ran.json()["result"], "warn");
     assert_eq!(
         line(&ran, "proxies"),
-        ("warn".to_owned(), "1 of 1 proxy are offline: default/gone".to_owned())
+        ("warn".to_owned(), "1 of 1 proxy is offline: default/gone".to_owned())
     );
     let (result, message) = line(&ran, "policies");
     assert_eq!(result, "warn");
@@ -60,7 +60,7 @@ fn what_is_wrong_has_a_line_and_what_fails_an_exit_code() {
     let ran = program.run(&["check"]);
     assert_eq!(ran.code, 1, "{ran:#?}");
     assert!(
-        ran.out.contains("\nfail  proxies         1 of 2 proxies reject their configuration: default/web\n"),
+        ran.out.contains("\nfail  proxies         1 of 2 proxies rejects its configuration: default/web\n"),
         "{ran:#?}"
     );
     assert!(
@@ -124,4 +124,55 @@ fn a_control_plane_that_is_not_there_or_has_another_time_fails() {
         let ran = program.run(&["check", "-o", "json"]);
         assert_eq!(line(&ran, "clock").0, result, "{ran:#?}");
     }
+}
+
+#[test]
+fn proxies_that_are_behind_or_of_another_version_have_a_line() {
+    let control_plane = ControlPlane::start();
+    let mut stale = synced();
+    stale["subscriptions"][0]["status"]["cds"]["responsesSent"] = json!("2");
+    control_plane.dataplane("stale", json!({ "app": "stale" }), stale);
+    let mut old = synced();
+    old["subscriptions"][0]["version"]["kumaDp"] = json!({ "version": "0.0.1", "kumaCpCompatible": false });
+    control_plane.dataplane("old", json!({ "app": "old" }), old);
+    let ran = Program::at(&control_plane.url).run(&["check"]).ok();
+    for line in [
+        "warn  proxies         1 of 2 proxies has not acknowledged its configuration yet: default/stale\n",
+        "warn  proxies         1 of 2 proxies runs an incompatible version: default/old\n",
+        "proxies run kuma-dp 0.0.1 with Envoy 1.40.0, kuma-dp 0.1.0 with Envoy 1.40.0\n",
+    ] {
+        assert!(ran.out.contains(line), "{line:?} in {ran:#?}");
+    }
+}
+
+#[test]
+fn the_certificate_that_the_control_plane_shows_is_read() {
+    let (server, certificate) = Server::start_tls();
+    let program = Program::of(&server);
+    let file = program.file("ca.crt", &certificate);
+    let add = ["config", "control-planes", "add", "--name", "tls", "--address", &server.url];
+    program.run(&[&add[..], &["--ca-cert-file", &file]].concat()).ok();
+    let ran = program.run(&["check", "-o", "json"]);
+    let (result, message) = line(&ran, "certificates");
+    assert_eq!(result, "ok", "{ran:#?}");
+    assert!(message.starts_with("the control plane's certificate is valid until 20"), "{message}");
+}
+
+#[test]
+fn authorities_that_proxies_trust_are_checked() {
+    let control_plane = ControlPlane::start();
+    // It was valid for ten years.
+    let made = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24 * 366 * 11);
+    let names = ["authority".to_owned()];
+    let usage = identity::certificate::Usage::Server;
+    let old = identity::certificate::self_signed(usage, &names, &[], made).unwrap();
+    let bundle = |pem: &str| json!({ "type": "Pem", "pem": { "value": pem } });
+    control_plane.store(json!({ "type": "MeshTrust", "mesh": "default", "name": "old",
+        "spec": { "trustDomain": "default", "caBundles": [bundle(&old.certificate)] } }));
+    let ran = Program::at(&control_plane.url).run(&["check", "-o", "json"]);
+    assert_eq!(ran.code, 1, "{ran:#?}");
+    let (result, message) = line(&ran, "certificates");
+    assert_eq!(result, "fail");
+    let whose = "an authority of MeshTrust \"old\" in mesh \"default\" expired at ";
+    assert!(message.starts_with(whose), "{message}");
 }

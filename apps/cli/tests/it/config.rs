@@ -191,3 +191,16 @@ fn a_token_is_tried_before_it_is_kept() {
     let add = ["config", "control-planes", "add", "--name", "local-admin", "--address", &local.url];
     program.run(&add).ok().says("authenticated as \"mesh-system:admin\"");
 }
+
+#[test]
+fn a_local_administrators_token_is_tried_too() {
+    let control_plane = ControlPlane::start();
+    let program = Program::new();
+    let add = ["config", "control-planes", "add", "--name", "x", "--address", &control_plane.url];
+    program
+        .run(&[&add[..], &["--auth-type", "tokens", "--auth-conf", "token=garbage"]].concat())
+        .failed(1)
+        .says("the control plane does not accept your credentials")
+        .says("the token is malformed");
+    program.run(&add).ok();
+}

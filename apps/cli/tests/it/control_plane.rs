@@ -13,7 +13,7 @@ use api::{Authn, Context, Gates, Metrics, Settings};
 use axum::{body::Body, extract::Request as Incoming, http::HeaderMap, middleware};
 use control_plane::{findings::Findings, inspect::Proxies, observed::Observations, push::Push};
 use identity::ca::Files;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use resources::{Key, Kind, Resource, format};
 use runtime::{
     listen::{Limits, Listener},
@@ -23,10 +23,6 @@ use serde_json::{Value, json};
 use store::{
     Memory, Registrar, Write,
     registrar::{Mode, Setup},
-};
-use topology::{
-    DestinationId,
-    observed::{Caller, Edge},
 };
 
 use crate::server::Request;
@@ -38,7 +34,6 @@ pub struct ControlPlane {
     pub url: String,
     registrar: Arc<Registrar>,
     push: Arc<Push>,
-    observations: Arc<Observations>,
     requests: Arc<Mutex<Vec<Request>>>,
     shutdown: Shutdown,
     runtime: tokio::runtime::Runtime,
@@ -75,7 +70,7 @@ impl ControlPlane {
         let registrar = Arc::new(Registrar::new(Arc::new(Memory::default()), setup(mode)));
         let (shutdown, requests) = (Shutdown::default(), Arc::new(Mutex::new(Vec::new())));
         let inside = runtime.enter();
-        let (push, observations, context) = assemble(&registrar, settings, &shutdown);
+        let (push, context) = assemble(&registrar, settings, &shutdown);
         drop(inside);
         let seen = requests.clone();
         let router = api::router(context).layer(middleware::map_request(move |request| {
@@ -88,7 +83,7 @@ impl ControlPlane {
             listener.serve(router, None, Limits::default(), &shutdown);
             url
         });
-        let control_plane = ControlPlane { url, registrar, push, observations, requests, shutdown, runtime };
+        let control_plane = ControlPlane { url, registrar, push, requests, shutdown, runtime };
         control_plane.store(json!({ "type": "Mesh", "name": "default" }));
         control_plane
     }
@@ -155,25 +150,6 @@ impl ControlPlane {
     pub fn connect(&self, name: &str, features: &[&str]) -> Connection {
         let open = Connection::open(&self.push, "default", name, features, &self.shutdown);
         self.runtime.block_on(open)
-    }
-
-    /// A proxy reported, some hours ago, that clients of an identity called a port of a MeshService.
-    pub fn observe(&self, caller: &str, destination: &str, calls: u64, hours_ago: i64) {
-        let edge = Edge {
-            caller: Caller::Identity(caller.parse().unwrap()),
-            destination: DestinationId::Port(destination.parse().unwrap()),
-        };
-        let at = Timestamp::now() - SignedDuration::from_hours(hours_ago);
-        self.observations.report("default", [(edge, calls)], at);
-    }
-
-    /// A MeshService of the Dataplanes with the tag, at port 80.
-    pub fn service(&self, name: &str) {
-        self.store(json!({ "type": "MeshService", "mesh": "default", "name": name, "spec": {
-            "selector": { "dataplaneTags": { "kuma.io/service": name } },
-            "ports": [{ "port": 80, "targetPort": 80, "appProtocol": "http" }],
-            "identities": [{ "type": "ServiceTag", "value": name }],
-        } }));
     }
 
     /// Turns mTLS on in the mesh `default`, and gives the mesh labels.
@@ -261,21 +237,14 @@ fn setup(mode: Mode) -> Setup {
 }
 
 /// The parts of `kuma-cp` that answer, started.
-fn assemble(
-    registrar: &Arc<Registrar>,
-    settings: Settings,
-    shutdown: &Shutdown,
-) -> (Arc<Push>, Arc<Observations>, Context) {
+fn assemble(registrar: &Arc<Registrar>, settings: Settings, shutdown: &Shutdown) -> (Arc<Push>, Context) {
     let (store, metrics) = (registrar.store().clone(), runtime::metrics::Metrics::default());
     let push = Arc::new(Push::new(store.clone(), "east"));
     let problems = Findings::new(store.clone(), push.clone(), Files::default(), &metrics);
     push.start(shutdown);
     problems.start(shutdown);
-    // A thousand calls are many for a test.
-    let observations = Observations::new(store.clone(), &metrics).with(Pace::default(), 1000);
-    let observations = Arc::new(observations);
-    observations.start(shutdown);
-    let inspect = Proxies::new(store, push.clone(), 9901).observing(observations.clone());
+    let observations = Observations::started(store.clone(), &metrics, shutdown);
+    let inspect = Proxies::new(store, push.clone(), 9901).observing(observations);
     let context = Context {
         registrar: registrar.clone(),
         settings,
@@ -284,7 +253,7 @@ fn assemble(
         problems,
         gates: Gates::default(),
     };
-    (push, observations, context)
+    (push, context)
 }
 
 /// Notes a request and passes it on.

@@ -39,7 +39,10 @@ fn several_names_and_types_with_names_are_deleted() {
     for (arguments, expect) in [
         (&["delete", "mesh"][..], "the name of a Mesh is missing"),
         (&["delete", "mt", "a/b"], "write either TYPE NAME… or TYPE/NAME…"),
-        (&["delete", "mt/t", "u"], "expected TYPE/NAME, such as meshtimeout/slow, instead of \"u\""),
+        (
+            &["delete", "mt/t", "u"],
+            "expected TYPE/NAME, such as meshtimeout/slow, or TYPE/MESH/NAME instead of \"u\"",
+        ),
         (&["delete", "mt/", "mt/u"], "instead of \"mt/\""),
         (&["delete"], "<TYPE"),
         (&["delete", "mt", "t", "-f", "x.yaml"], "cannot be used with"),

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::{
     control_plane::{ControlPlane, offline, synced},
     program::Program,
+    server::Server,
 };
 
 fn timeout(name: &str, app: &str) -> serde_json::Value {
@@ -77,4 +78,54 @@ fn a_status_and_its_conditions_are_described() {
     let ran = Program::at(&control_plane.url).run(&["describe", "meshservice", "backend"]).ok();
     assert!(ran.out.contains("\n  dataplaneProxies:\n    connected: 1\n"), "{ran:#?}");
     assert!(ran.out.contains("\nSelects 1 proxy:\n  backend-1\n"), "{ran:#?}");
+}
+
+#[test]
+fn what_cannot_be_read_is_not_said_to_be_nothing() {
+    let server = Server::start();
+    let item = "/meshes/default/meshtimeouts/slow";
+    server.on(
+        "GET",
+        item,
+        200,
+        json!({ "type": "MeshTimeout", "mesh": "default", "name": "slow", "kri": "kri_mt_default___slow_", "spec": {} }),
+    );
+    let problems = "/meshes/default/_problems?kri=kri_mt_default___slow_";
+    server.on("GET", problems, 403, json!({ "title": "Access Denied" }));
+    server.on("GET", &format!("{item}/_resources/dataplanes?size=20"), 500, json!({ "title": "boom" }));
+    let program = Program::of(&server);
+    let ran = program.run(&["describe", "meshtimeout", "slow"]).ok();
+    assert!(ran.out.contains("\nFindings: could not be read: findings: Access Denied [403]\n"), "{ran:#?}");
+    assert!(ran.out.contains("\nProxies it selects: could not be read: "), "{ran:#?}");
+    let json = program.run(&["describe", "meshtimeout", "slow", "-o", "json"]).ok().json();
+    assert_eq!(json["findings"]["error"], "findings: Access Denied [403]");
+}
+
+#[test]
+fn zones_and_zone_proxies_are_described_with_their_connection() {
+    let control_plane = ControlPlane::start();
+    let subscriptions = json!([{ "id": "1", "connectTime": "2026-01-02T03:04:05Z" }]);
+    for (kind, name) in [("zone", "east"), ("zoneIngress", "in"), ("zoneEgress", "out")] {
+        let mut upper = kind.to_owned();
+        upper.replace_range(..1, "Z");
+        let networking = json!({ "networking": { "address": "127.0.0.1", "port": 10001 } });
+        let mut overview = json!({ "type": format!("{upper}Overview"), "name": name });
+        overview[kind] = if kind == "zone" { json!({}) } else { networking };
+        overview[format!("{kind}Insight")] = json!({ "subscriptions": subscriptions });
+        control_plane.overview(&overview);
+        let ran = Program::at(&control_plane.url).run(&["describe", &kind.to_lowercase(), name]).ok();
+        assert!(ran.out.contains("\nConnection:\n  online: connected "), "{ran:#?}");
+    }
+}
+
+#[test]
+fn a_policy_in_shadow_is_described_as_one() {
+    let control_plane = ControlPlane::start();
+    control_plane.dataplane("web-1", json!({ "app": "web" }), synced());
+    let mut shadow = timeout("slow", "web");
+    shadow["labels"] = json!({ "kuma.io/effect": "shadow" });
+    control_plane.store(shadow);
+    let ran = Program::at(&control_plane.url).run(&["describe", "meshtimeout", "slow"]).ok();
+    assert!(ran.out.contains("\nSelects 1 proxy:\n  web-1\n"), "{ran:#?}");
+    assert!(ran.out.contains("\nIt is a shadow (kuma.io/effect)"), "{ran:#?}");
 }

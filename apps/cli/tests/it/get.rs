@@ -274,7 +274,7 @@ fn watching_survives_failures_and_tells_nothing_twice() {
     let program = Program::of(&server);
     let watch = ["get", "meshes", "-w", "--interval", "10ms", "-o", "name"];
     let seen = first_lines(&program, &watch, |_| {}, 4);
-    // Changes found by the same look are told in the order of their names.
+    // Changes found by the same look are shown in the order of their names.
     assert_eq!(seen, ["ADDED mesh/a", "MODIFIED mesh/a", "ADDED mesh/b", "DELETED mesh/b"]);
 }
 
@@ -304,4 +304,24 @@ fn answers_that_are_no_documents_are_shown_as_they_are() {
     let program = Program::of(&server);
     program.run(&["get", "zones"]).failed(1).says("answered 502: <html>bad gateway");
     program.run(&["get", "meshes"]).failed(1).says("is there a control plane at this address?");
+}
+
+#[test]
+fn names_of_all_meshes_say_their_mesh_and_are_accepted() {
+    let control_plane = ControlPlane::start();
+    control_plane.store(json!({ "type": "Mesh", "name": "shop" }));
+    control_plane.store(json!({ "type": "MeshTimeout", "mesh": "shop", "name": "slow", "spec": {
+        "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "3s" } }] } }));
+    let program = Program::at(&control_plane.url);
+    let named = program.run(&["get", "meshtimeouts", "-A", "-o", "name"]).ok();
+    assert_eq!(named.lines(), ["meshtimeout/shop/slow"]);
+    let ran = program.run(&["get", "meshtimeout/shop/slow", "-o", "json"]).ok();
+    assert_eq!(ran.json()["mesh"], "shop");
+    assert_eq!(
+        program.run(&["get", "meshes", "-A", "-o", "name"]).ok().lines(),
+        ["mesh/default", "mesh/shop"]
+    );
+    program.run(&["get", "mesh/shop/slow"]).failed(2).says("a Mesh is in no mesh: write mesh/slow");
+    program.run(&["delete", "meshtimeout/shop/slow"]).ok();
+    program.run(&["get", "meshtimeout/a/b/c"]).failed(2).says("or TYPE/MESH/NAME");
 }

@@ -7,6 +7,7 @@ mod analyze;
 mod apply;
 mod apply_input;
 mod apply_names;
+mod apply_preflight;
 mod apply_selects;
 mod check;
 mod config;

@@ -91,7 +91,7 @@ fn what_is_not_the_users_is_never_pruned() {
     );
 }
 
-/// Versions of Kuma before 2.7 give everything, whatever the filter.
+/// An older control plane may give everything, whatever the filter.
 #[test]
 fn a_control_plane_that_does_not_filter_loses_nothing() {
     let server = Server::start();
@@ -138,7 +138,10 @@ fn nothing_is_pruned_when_something_was_not_applied() {
     };
     let prune = ["apply", "--set", "shop", "--prune"];
     let text = format!("{MESH}---\n{}\n", in_mesh("none"));
-    program.run_with_stdin(&prune, &text).failed(1).says("was not applied");
+    program
+        .run_with_stdin(&prune, &text)
+        .failed(1)
+        .says("the control plane would refuse this, nothing was written");
     assert_eq!(deletions(&control_plane), Vec::<String>::new());
 
     control_plane.store(in_mesh("old"));
@@ -157,4 +160,21 @@ fn the_control_plane_is_asked_what_pruning_would_do() {
     let asked = control_plane.requests().into_iter().find(|request| request.method == "POST").unwrap().json();
     assert_eq!(asked["delete"], json!([{"type": "MeshTimeout", "mesh": "a", "name": "t"}]));
     assert_eq!(control_plane.get("/meshes/a/meshtimeouts")["total"], 1, "it is still there");
+}
+
+#[test]
+fn nothing_is_pruned_when_something_was_skipped() {
+    let (control_plane, program) = filled(ControlPlane::start(), &[resource("MeshTimeout", "t", &[])]);
+    let misspelled = "type: MeshTimout\nmesh: a\nname: t\n";
+    for text in [format!("{MESH}---\n{misspelled}"), misspelled.to_owned()] {
+        for dry_run in [&[][..], &["--dry-run"], &["--dry-run=server"]] {
+            let arguments = [&["apply", "--set", "shop", "--prune", "--skip-unknown"], dry_run].concat();
+            program
+                .run_with_stdin(&arguments, &text)
+                .failed(2)
+                .says("did you mean \"MeshTimeout\"?")
+                .says("nothing was sent: --prune cannot tell what to delete");
+        }
+    }
+    assert_eq!((control_plane.puts().len(), deletions(&control_plane).len()), (0, 0));
 }

@@ -1,6 +1,6 @@
-//! A server that records what it is asked and answers what a test told it to, for what the control plane of
-//! `control_plane.rs` does not do: answers of a hostile or broken server, redirects, TLS and clocks of its own, answers
-//! of other versions of Kuma, and files to fetch. Everything else is tested against the real REST API.
+//! A server that records what it is asked and answers what a test set. It is for what the control plane of
+//! `control_plane.rs` never answers: a hostile or broken server, redirects, TLS and clocks, other versions of Kuma, files
+//! to fetch. Some tests of inspection use it, too, and are to move.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -132,6 +132,10 @@ impl Server {
     /// `PUT /meshes/a`, in the order they came.
     pub fn lines(&self) -> Vec<String> {
         self.requests().iter().map(|request| format!("{} {}", request.method, request.path)).collect()
+    }
+
+    pub fn puts(&self) -> Vec<Request> {
+        self.requests().into_iter().filter(|request| request.method == "PUT").collect()
     }
 }
 

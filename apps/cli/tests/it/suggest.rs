@@ -1,161 +1,167 @@
-//! `suggest permissions` and `migrate permissions`: what was observed, what that needs, and the steps to it.
+//! `suggest permissions` and `migrate permissions`, against a control plane that repeats what it was taught.
 
-use resources::Kind;
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::{ControlPlane, synced},
     program::{Program, Ran, cells},
     server::Server,
 };
 
-const MODE: &str = "reachability.kuma.io/mode";
-const BACKEND: &str = "kri_msvc_default___backend_80";
-const WEB: &str = "spiffe://default/web";
-const DB: &str = "spiffe://default/db";
-/// More than the week that is asked for.
-const LONG: i64 = 8 * 24;
+const SUGGESTIONS: &str = "/meshes/default/_suggestions";
+const OBSERVED: &str = "/meshes/default/_observed?wouldBeTrimmed=true";
+const WEEK: u64 = 7 * 24 * 3600;
 
-/// A mesh with mTLS in this mode, where everyone may call `backend`.
-fn mesh(mode: &str) -> ControlPlane {
-    let control_plane = ControlPlane::start();
-    control_plane.secure(json!({ MODE: mode, "mine": "kept" }));
-    for app in ["web", "db", "backend"] {
-        control_plane.dataplane(app, json!({ "app": app }), synced());
+fn resource(name: &str) -> Value {
+    let client = json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": "web" } });
+    let server = json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": "backend" } });
+    json!({ "type": "MeshTrafficPermission", "mesh": "default", "name": name, "spec": {
+        "targetRef": server, "from": [{ "targetRef": client, "default": { "action": "Allow" } }] } })
+}
+
+fn call(caller: &str, destination: &str) -> Value {
+    json!({ "caller": format!("spiffe://default/{caller}"), "destination": destination,
+        "firstSeen": "2026-01-01T00:00:00Z", "lastSeen": "2026-01-08T00:00:00Z", "count": 7 })
+}
+
+fn permission(name: &str) -> Value {
+    json!({ "resource": resource(name), "evidence": [call("web", "kri_msvc_default___backend_80")],
+        "notes": ["it selects\nmore"] })
+}
+
+/// Everything was observed for a week, and nothing is left to do.
+fn complete() -> Value {
+    json!({ "window": { "since": "2026-01-01T00:00:00Z", "until": "2026-01-08T00:00:00Z", "seconds": WEEK },
+        "warnings": [], "permissions": [], "denied": [], "unseen": [], "alreadyAllowed": 3, "allowAll": [],
+        "open": [], "closing": [] })
+}
+
+fn closing() -> Value {
+    let from = json!([{ "targetRef": { "kind": "Mesh" }, "default": { "action": "Deny" } }]);
+    json!({ "type": "MeshTrafficPermission", "mesh": "default", "name": "zz-deny-all",
+        "spec": { "targetRef": { "kind": "Mesh" }, "from": from } })
+}
+
+fn observed() -> Value {
+    json!({ "total": 0, "edges": [], "dropped": false, "proxies": { "reporting": 2, "connected": 2 } })
+}
+
+fn mesh(mode: &str) -> Value {
+    let backend = json!({ "name": "ca-1", "type": "builtin", "mode": "STRICT" });
+    json!({ "type": "Mesh", "name": "default", "creationTime": "2026-01-01T00:00:00Z",
+        "labels": { "reachability.kuma.io/mode": mode, "mine": "kept" },
+        "mtls": { "enabledBackend": "ca-1", "backends": [backend] } })
+}
+
+/// A control plane with a mesh in this mode, about which this is suggested.
+fn control_plane(mode: &str, suggestions: &Value) -> Server {
+    let server = Server::start();
+    server.on("GET", "/meshes/default", 200, mesh(mode));
+    server.on("GET", "/meshes/default/meshidentities?size=1", 200, json!({ "total": 0, "items": [] }));
+    server.on("GET", OBSERVED, 200, observed());
+    server.on("GET", SUGGESTIONS, 200, suggestions.clone());
+    server.on("PUT", "/meshes/default", 200, json!({}));
+    for name in ["allow-to-backend-80", "zz-deny-all"] {
+        server.on("PUT", &format!("/meshes/default/meshtrafficpermissions/{name}"), 201, json!({}));
     }
-    control_plane.service("backend");
-    control_plane.store(permission("everybody", &json!({ "kind": "Mesh" }), "Allow"));
-    control_plane
+    server.on("DELETE", "/meshes/default/meshtrafficpermissions/everybody", 200, json!({}));
+    server
 }
 
-/// What it says about calls of all services from this one, or from everyone.
-fn permission(name: &str, from: &Value, action: &str) -> Value {
-    // As the control plane of a zone labels what users write there.
-    let labels = json!({ "kuma.io/origin": "zone" });
-    json!({ "type": "MeshTrafficPermission", "mesh": "default", "name": name, "labels": labels, "spec": {
-        "targetRef": { "kind": "Mesh" }, "from": [{ "targetRef": from, "default": { "action": action } }] } })
+fn migrate(server: &Server, flags: &[&str]) -> Ran {
+    let arguments: Vec<&str> = ["migrate", "permissions"].into_iter().chain(flags.iter().copied()).collect();
+    Program::of(server).run(&arguments)
 }
 
-fn client(service: &str) -> Value {
-    json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": service } })
-}
-
-/// The same, where `web` was seen to call `backend` for long enough.
-fn observed(mode: &str) -> ControlPlane {
-    let control_plane = mesh(mode);
-    control_plane.observe(WEB, BACKEND, 7, LONG);
-    control_plane
-}
-
-/// The same, where that is permitted.
-fn permitted(mode: &str) -> ControlPlane {
-    let control_plane = observed(mode);
-    control_plane.store(permission("web", &client("web"), "Allow"));
-    control_plane
-}
-
-fn migrate(control_plane: &ControlPlane, flags: &[&str]) -> Ran {
-    Program::at(&control_plane.url).run(&[&["migrate", "permissions"], flags].concat())
-}
-
-fn writes(control_plane: &ControlPlane) -> Vec<String> {
-    control_plane.lines().into_iter().filter(|line| !line.starts_with("GET")).collect()
+fn writes(server: &Server) -> Vec<String> {
+    server.lines().into_iter().filter(|line| !line.starts_with("GET")).collect()
 }
 
 #[track_caller]
-fn refused(control_plane: &ControlPlane, step: &str, missing: &str) {
-    let ran = migrate(control_plane, &["--yes", "--step", step]);
+fn refused(server: &Server, step: &str, missing: &str) {
+    let ran = migrate(server, &["--yes", "--step", step]);
     assert_eq!(ran.code, 3, "{ran:#?}");
     let line = format!("{step}: missing: {missing}");
     assert!(ran.err.contains(&line), "expected {line:?} in {ran:#?}");
     assert!(ran.err.contains("refused, nothing was changed"), "{ran:#?}");
-    assert_eq!(writes(control_plane), Vec::<String>::new());
-    let forced = migrate(control_plane, &["--yes", "--step", step, "--force"]).ok();
+    assert_eq!(writes(server), Vec::<String>::new());
+    let forced = migrate(server, &["--yes", "--step", step, "--force"]).ok();
     assert!(forced.err.contains("continuing because of --force"), "{forced:#?}");
 }
 
 #[test]
 fn suggestions_are_yaml_to_apply_with_who_called_in_comments() {
-    let control_plane = mesh("off");
-    control_plane.service("web");
-    control_plane.store(permission("no-db", &client("db"), "Deny"));
-    control_plane.observe(WEB, BACKEND, 7, 3);
-    control_plane.observe(DB, BACKEND, 2, 2);
-    let program = Program::at(&control_plane.url);
-    let answer = program.run(&["suggest", "permissions", "-o", "json"]).ok().json();
-    let mut again = control_plane.get("/meshes/default/_suggestions");
-    again["window"] = answer["window"].clone();
-    assert_eq!(answer, again, "as the REST API says it, at its time");
+    let mut answer = complete();
+    answer["permissions"] = json!([permission("allow-to-backend-80"), permission("other")]);
+    answer["warnings"] = json!(["observed for 3 h: a daily or weekly job would not have been seen"]);
+    let mut denied = call("db", "kri_msvc_default___backend_80");
+    denied["policy"] = json!("kri_mtp_default___no_rule_0");
+    denied["getsThrough"] = json!(false);
+    answer["denied"] = json!([denied]);
+    answer["unseen"] = json!(["kri_msvc_default___cron_80"]);
+    let server = control_plane("off", &answer);
+    let program = Program::of(&server);
     let ran = program.run(&["suggest", "permissions"]).ok();
-    let (permission, denied) = (&answer["permissions"][0], &answer["denied"][0]);
-    let time = |of: &Value, field: &str| of[field].as_str().unwrap().to_owned();
-    let seen = &permission["evidence"][0];
-    let first = format!(
-        "# {WEB} called {BACKEND} (calls: 7, first {}, last {})",
-        time(seen, "firstSeen"),
-        time(seen, "lastSeen")
-    );
-    assert_eq!(ran.lines()[0], first);
+    let first = "# spiffe://default/web called kri_msvc_default___backend_80 (calls: 7, first 2026-01-01T00:00:00Z, \
+                 last 2026-01-08T00:00:00Z)";
+    assert_eq!(&ran.lines()[..2], [first, "# note: it selects more"], "a comment stays one");
     let documents = resources::format::yaml::documents(&ran.out).unwrap();
     let values: Vec<&Value> = documents.iter().map(|document| &document.value).collect();
-    assert_eq!(values, [&permission["resource"]]);
+    assert_eq!(values, [&resource("allow-to-backend-80"), &resource("other")]);
     for said in [
         "warning: observed for 3 h: a daily or weekly job would not have been seen",
-        &format!(
-            "warning: {DB} called {BACKEND} (calls: 2, last {}); kri_mtp_default___no-db_rule_0 denies it, and no suggestion \
-             allows it",
-            time(denied, "lastSeen")
-        ),
-        "warning: kri_msvc_default___web_80 was called by no one: once all else is refused, no client can call it",
+        "warning: spiffe://default/db called kri_msvc_default___backend_80 (calls: 7, last 2026-01-08T00:00:00Z); \
+         kri_mtp_default___no_rule_0 denies it, and no suggestion allows it",
+        "warning: kri_msvc_default___cron_80 was called by no one: once all else is refused, no client can call it",
     ] {
         assert!(ran.err.contains(said), "{said} in {ran:#?}");
     }
-    let applied = program.run_with_stdin(&["apply", "-f", "-"], &ran.out).ok();
-    assert!(
-        applied.err.contains("MeshTrafficPermission \"allow-to-backend-80\" in mesh \"default\" created"),
-        "{applied:#?}"
-    );
-    assert!(applied.err.contains("selects 1 proxy"), "{applied:#?}");
+    let applied = program.run_with_stdin(&["apply", "--dry-run", "-f", "-"], &ran.out);
+    assert!(applied.ok().err.contains("2 resources valid"));
+    assert_eq!(program.run(&["suggest", "permissions", "-o", "json"]).ok().json(), answer);
     let table = program.run(&["suggest", "permissions", "-o", "table"]).ok();
-    assert_eq!(table.lines().len(), 1, "it is permitted now: {table:#?}");
-    control_plane.delete(Kind::MeshTrafficPermission, "default", "allow-to-backend-80");
-    let table = program.run(&["suggest", "permissions", "-o", "table"]).ok();
-    assert_eq!(cells(table.lines()[1])[..4], ["allow-to-backend-80", WEB, BACKEND, "7"]);
-}
-
-/// A note with two lines, which our control plane never writes.
-#[test]
-fn a_comment_stays_a_comment_whatever_the_control_plane_notes() {
-    let server = Server::start();
-    let resource = permission("p", &client("web"), "Allow");
-    let permissions = json!([{ "resource": resource, "evidence": [], "notes": ["it selects\nmore"] }]);
-    server.on("GET", "/meshes/default/_suggestions", 200, json!({ "permissions": permissions }));
-    let ran = Program::of(&server).run(&["suggest", "permissions"]).ok();
-    assert_eq!(ran.lines()[0], "# note: it selects more");
+    let row = ["allow-to-backend-80", "spiffe://default/web", "kri_msvc_default___backend_80", "7"];
+    assert_eq!(cells(table.lines()[1])[..4], row);
 }
 
 #[test]
 fn one_service_is_asked_about_by_its_name_and_nothing_is_said_to_be_nothing() {
-    let control_plane = permitted("off");
-    let program = Program::at(&control_plane.url);
-    let ran = program.run(&["suggest", "permissions", "--service", "backend"]).ok();
+    let server = Server::start();
+    server.on("GET", "/meshes/my%20shop/_suggestions?service=a%26b", 200, complete());
+    let program = Program::of(&server);
+    let ran = program.run(&["suggest", "permissions", "-m", "my shop", "--service", "a&b"]).ok();
     assert_eq!(ran.out, "");
-    assert!(ran.err.contains("nothing to suggest: 1 observed calls are allowed already"), "{ran:#?}");
+    assert!(ran.err.contains("nothing to suggest: 3 observed calls are allowed already"), "{ran:#?}");
+    let missing =
+        json!({ "status": 404, "title": "Not found", "detail": "nothing in the mesh is called \"x\"" });
+    server.on("GET", "/meshes/default/_suggestions?service=x", 404, missing);
     program
-        .run(&["suggest", "permissions", "--service", "x&y"])
+        .run(&["suggest", "permissions", "--service", "x"])
         .failed(1)
         .says("could not get suggestions for mesh \"default\"")
-        .says("nothing in the mesh is called \"x&y\"");
-    program.run(&["suggest", "permissions", "-m", "my shop"]).failed(1);
-    assert_eq!(control_plane.lines().last().unwrap(), "GET /meshes/my%20shop/_suggestions");
+        .says("nothing in the mesh is called");
 }
 
 #[test]
 fn the_walk_takes_every_step_in_order_and_denies_everyone_last() {
-    let control_plane = observed("off");
-    let ran = migrate(&control_plane, &["--yes"]).ok();
+    let mut before = complete();
+    before["permissions"] = json!([permission("allow-to-backend-80")]);
+    let mut after = complete();
+    after["allowAll"] = json!([{ "name": "everybody", "kri": "kri_mtp_default___everybody_" }]);
+    after["closing"] = json!([closing()]);
+    let server = control_plane("off", &before);
+    // Asked by the steps check and permissions, by all others after the permission was written, and at the end.
+    server.on("GET", SUGGESTIONS, 200, before);
+    for _ in ["shadow", "enforce", "deny"] {
+        server.on("GET", SUGGESTIONS, 200, after.clone());
+    }
+    server.on("GET", SUGGESTIONS, 200, complete());
+    // Asked by check and shadow, then by enforce, then by deny.
+    for mode in ["off", "shadow", "enforce"] {
+        server.on("GET", "/meshes/default", 200, mesh(mode));
+    }
+    let ran = migrate(&server, &["--yes", "--min-shadow", "0s"]).ok();
     assert_eq!(
-        writes(&control_plane),
+        writes(&server),
         [
             "PUT /meshes/default/meshtrafficpermissions/allow-to-backend-80",
             "PUT /meshes/default",
@@ -164,10 +170,16 @@ fn the_walk_takes_every_step_in_order_and_denies_everyone_last() {
             "PUT /meshes/default/meshtrafficpermissions/zz-deny-all",
         ]
     );
-    let puts = control_plane.puts();
+    let puts = server.puts();
+    assert_eq!(puts[0].json(), resource("allow-to-backend-80"));
     let labels = |n: usize| puts[n].json()["labels"].clone();
-    assert_eq!((&labels(1)[MODE], &labels(1)["mine"]), (&json!("shadow"), &json!("kept")));
-    assert_eq!((&labels(2)[MODE], &labels(2)["mine"]), (&json!("enforce"), &json!("kept")));
+    let since = &labels(1)["reachability.kuma.io/shadow-since"];
+    assert!(since.as_str().unwrap().parse::<i64>().is_ok(), "{since}");
+    let shadow = json!({ "reachability.kuma.io/mode": "shadow", "mine": "kept",
+        "reachability.kuma.io/shadow-since": since });
+    assert_eq!(labels(1), shadow);
+    assert_eq!(labels(2), json!({ "reachability.kuma.io/mode": "enforce", "mine": "kept" }));
+    assert_eq!(puts[3].json(), closing());
     for said in [
         "check: mTLS is STRICT",
         "permissions: 1 permission would be written",
@@ -177,139 +189,221 @@ fn the_walk_takes_every_step_in_order_and_denies_everyone_last() {
     ] {
         assert!(ran.err.contains(said), "{said} in {ran:#?}");
     }
-    let program = Program::at(&control_plane.url);
-    program.run(&["access", "web", "backend"]).answered(0);
-    program.run(&["access", "db", "backend"]).answered(3);
+}
 
-    let done = writes(&control_plane);
-    let ran = migrate(&control_plane, &["--yes"]).ok();
-    assert_eq!(writes(&control_plane), done, "a mesh where everything is done is left alone");
+#[test]
+fn a_mesh_where_everything_is_done_is_left_alone() {
+    let server = control_plane("enforce", &complete());
+    let ran = migrate(&server, &["--yes"]).ok();
+    assert_eq!(writes(&server), Vec::<String>::new());
     assert!(ran.err.contains("the mode of the mesh is enforce already"), "{ran:#?}");
     assert!(ran.err.contains("a policy states it already"), "{ran:#?}");
 }
 
 #[test]
-fn observation_that_is_too_short_or_not_complete_is_refused() {
-    let short = mesh("shadow");
-    short.observe(WEB, BACKEND, 7, 3);
-    let ran = migrate(&short, &["--step", "check", "--min-window", "2h"]).ok();
-    assert!(ran.err.contains("calls are observed since 20"), "{ran:#?}");
-    refused(&short, "check", "time: calls were observed for 3 h, and 7 d are required (--min-window)");
-    refused(&mesh("shadow"), "check", "reports of calls: no proxy has sent one yet");
-    let partial = permitted("shadow");
-    partial.connect("web", &[]).reports();
-    let _silent = partial.connect("db", &[]);
-    refused(&partial, "check", "reports of 1 of 2 connected proxies");
-    let too_many = permitted("shadow");
-    (0..=1000).for_each(|n| too_many.observe(&format!("spiffe://default/client-{n}"), BACKEND, 1, 1));
-    refused(&too_many, "check", "some of the calls: there were more than the control plane keeps");
-}
-
-#[test]
 fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
-    let unseen = permitted("shadow");
-    unseen.service("db");
-    let missing = "a caller, or a permission that says who may call, of kri_msvc_default___db_80";
-    refused(&unseen, "enforce", missing);
-    refused(&observed("shadow"), "enforce", &format!("a permission for {WEB} to {BACKEND}"));
-    let kept_out = observed("shadow");
-    kept_out.delete(Kind::MeshTrafficPermission, "default", "everybody");
-    let missing =
-        "a decision, apply what `kumactl suggest permissions` says or deny by name what is refused now";
-    refused(&kept_out, "permissions", &format!("{missing}: {WEB} to {BACKEND}"));
-    refused(&permitted("shadow"), "deny", "the mode of the mesh is not enforce: run the step enforce first");
-    refused(&permitted("off"), "enforce", "the mode of the mesh was never shadow");
-}
-
-#[test]
-fn calls_that_get_through_at_some_servers_need_a_decision() {
-    let control_plane = permitted("shadow");
-    // One of two servers denies what the other lets in.
-    control_plane.dataplane("backend-2", json!({ "app": "backend", "open": "no" }), synced());
-    let mut deny = permission("no-db", &client("db"), "Deny");
-    deny["spec"]["targetRef"] = json!({ "kind": "Dataplane", "labels": { "open": "no" } });
-    control_plane.store(deny);
-    control_plane.observe(DB, BACKEND, 7, 1);
-    refused(&control_plane, "enforce", &format!("a decision: {DB} called {BACKEND} (calls: 7"));
+    let mut short = complete();
+    short["window"]["seconds"] = json!(3 * 3600);
+    let of = |answer: &Value| control_plane("shadow", answer);
+    refused(&of(&short), "check", "time: calls were observed for 3 h, and 7 d are required (--min-window)");
+    let ran = migrate(&of(&short), &["--step", "check", "--min-window", "2h"]).ok();
+    assert!(ran.err.contains("calls are observed since 2026-01-01T00:00:00Z (10800 s)"), "{ran:#?}");
+    short["window"]["newest"] = json!("kri_msvc_default___db_80");
+    refused(&of(&short), "check", "time: calls to kri_msvc_default___db_80 were observed for 3 h");
+    let mut zones = complete();
+    zones["otherZones"] = json!(true);
+    refused(&of(&zones), "check", "the callers of other zones, which only their control planes know");
+    let mut never = complete();
+    never["window"] = json!({ "since": null, "until": "", "seconds": 0 });
+    refused(&of(&never), "check", "reports of calls: no proxy has sent one yet");
+    let mut unseen = complete();
+    unseen["unseen"] = json!(["kri_msvc_default___cron_80"]);
+    let missing = "a caller, or a permission that says who may call, of kri_msvc_default___cron_80";
+    refused(&of(&unseen), "enforce", missing);
+    let mut wanted = complete();
+    wanted["permissions"] = json!([permission("p")]);
+    refused(
+        &of(&wanted),
+        "enforce",
+        "a permission for spiffe://default/web to kri_msvc_default___backend_80",
+    );
+    let mut kept_out = complete();
+    kept_out["permissions"] = json!([permission("allow-to-backend-80")]);
+    kept_out["permissions"][0]["evidence"][0]["refused"] = json!(true);
+    let missing = "a decision, apply what `kumactl suggest permissions` says or deny by name what is refused now: \
+                   spiffe://default/web to kri_msvc_default___backend_80";
+    refused(&of(&kept_out), "permissions", missing);
+    let mut ending = complete();
+    ending["denied"] = json!([call("db", "kri_msvc_default___backend_80")]);
+    ending["denied"][0]["policy"] = json!("kri_mtp_default___no_rule_0");
+    ending["denied"][0]["getsThrough"] = json!(true);
+    refused(
+        &of(&ending),
+        "enforce",
+        "a decision: spiffe://default/db called kri_msvc_default___backend_80 (calls: 7",
+    );
+    let mut open = complete();
+    open["closing"] = json!([closing()]);
+    refused(&of(&open), "deny", "the mode of the mesh is not enforce: run the step enforce first");
+    let server = of(&complete());
+    server.replace("GET", "/meshes/default", 200, mesh("off"));
+    refused(&server, "enforce", "the mode of the mesh was never shadow");
+    let server = of(&complete());
+    let mut seen = observed();
+    seen["proxies"]["reporting"] = json!(1);
+    server.replace("GET", OBSERVED, 200, seen);
+    refused(&server, "check", "reports of 1 of 2 connected proxies");
+    let server = of(&complete());
+    let mut seen = observed();
+    seen["dropped"] = json!(true);
+    server.replace("GET", OBSERVED, 200, seen);
+    refused(&server, "check", "some of the calls: there were more than the control plane keeps");
 }
 
 #[test]
 fn calls_that_would_be_trimmed_stop_the_walk_unless_a_policy_denies_them_by_name() {
-    let control_plane = permitted("shadow");
-    control_plane.delete(Kind::MeshTrafficPermission, "default", "everybody");
-    control_plane.observe(DB, BACKEND, 7, 1);
-    refused(&control_plane, "enforce", &format!("a permission for what would be trimmed: {DB} to {BACKEND}"));
-    let control_plane = permitted("shadow");
-    control_plane.delete(Kind::MeshTrafficPermission, "default", "everybody");
-    control_plane.observe(DB, BACKEND, 7, 1);
-    control_plane.store(permission("no-db", &client("db"), "Deny"));
-    migrate(&control_plane, &["--yes", "--step", "enforce"]).ok();
+    let mut edge = call("db", "kri_msvc_default___backend_80");
+    edge["wouldBeTrimmed"] = json!(true);
+    let mut seen = observed();
+    seen["edges"] = json!([edge.clone()]);
+    let server = control_plane("shadow", &complete());
+    server.replace("GET", OBSERVED, 200, seen.clone());
+    let missing =
+        "a permission for what would be trimmed: spiffe://default/db to kri_msvc_default___backend_80";
+    refused(&server, "enforce", missing);
+    let mut denied = complete();
+    edge["policy"] = json!("kri_mtp_default___no_rule_0");
+    edge["getsThrough"] = json!(false);
+    denied["denied"] = json!([edge]);
+    let server = control_plane("shadow", &denied);
+    server.replace("GET", OBSERVED, 200, seen);
+    migrate(&server, &["--yes", "--step", "enforce", "--min-shadow", "0s"]).ok();
+}
+
+#[test]
+fn a_mesh_stays_in_shadow_for_a_while_before_anything_is_enforced() {
+    let now = jiff::Timestamp::now().as_second();
+    let since = |seconds: i64| {
+        let server = control_plane("shadow", &complete());
+        let mut shadowed = mesh("shadow");
+        shadowed["labels"]["reachability.kuma.io/shadow-since"] = json!((now - seconds).to_string());
+        server.replace("GET", "/meshes/default", 200, shadowed);
+        server
+    };
+    let hour = 3600;
+    refused(
+        &since(3 * hour + 600),
+        "enforce",
+        "time in mode shadow: it is 3 h, and 24 h are required (--min-shadow)",
+    );
+    migrate(&since(25 * hour), &["--yes", "--step", "enforce"]).ok();
+    migrate(&since(3 * hour), &["--yes", "--step", "enforce", "--min-shadow", "2h"]).ok();
+    let unknown = "time in mode shadow: since when it is so is not known";
+    refused(&control_plane("shadow", &complete()), "enforce", unknown);
 }
 
 #[test]
 fn a_mesh_without_mtls_is_not_moved() {
-    let control_plane = permitted("off");
-    control_plane.store(json!({ "type": "Mesh", "name": "default" }));
-    refused(&control_plane, "check", "mTLS, without which permissions have no effect");
-    control_plane.store(json!({ "type": "MeshIdentity", "mesh": "default", "name": "identity",
-        "spec": { "selector": {}, "provider": { "type": "Bundled" } } }));
-    migrate(&control_plane, &["--step", "check"]).ok();
+    let server = control_plane("off", &complete());
+    let mut plain = mesh("off");
+    plain["mtls"] = Value::Null;
+    server.replace("GET", "/meshes/default", 200, plain);
+    refused(&server, "check", "mTLS, without which permissions have no effect");
+    server.replace(
+        "GET",
+        "/meshes/default/meshidentities?size=1",
+        200,
+        json!({ "items": [{ "name": "identity" }] }),
+    );
+    migrate(&server, &["--step", "check"]).ok();
 }
 
 #[test]
 fn nothing_is_changed_without_agreement_and_in_a_dry_run() {
-    let control_plane = observed("off");
-    let program = Program::at(&control_plane.url);
-    let suggested = program.run(&["suggest", "permissions", "-o", "json"]).ok().json();
+    let mut answer = complete();
+    answer["permissions"] = json!([permission("allow-to-backend-80")]);
+    let server = control_plane("off", &answer);
+    let program = Program::of(&server);
     let walk = ["migrate", "permissions", "--step", "permissions"];
     let ran = program.run(&walk);
     assert_eq!(ran.code, 4, "{ran:#?}");
     assert!(ran.err.contains("not confirmed, nothing was changed"), "{ran:#?}");
-    let dry = migrate(&control_plane, &["--dry-run"]);
+    let dry = migrate(&server, &["--dry-run"]);
     assert_eq!(dry.code, 4, "{dry:#?}");
     let shown = resources::format::yaml::documents(&dry.out).unwrap();
-    assert_eq!(shown[0].value, suggested["permissions"][0]["resource"]);
-    assert_eq!(writes(&control_plane), Vec::<String>::new());
+    assert_eq!(shown[0].value, resource("allow-to-backend-80"));
+    assert_eq!(writes(&server), Vec::<String>::new());
     program.run_with_stdin(&walk, "y\n").ok();
-    assert_eq!(writes(&control_plane).len(), 1);
+    assert_eq!(writes(&server).len(), 1);
+}
+
+#[test]
+fn the_shortest_of_several_windows_counts() {
+    let mut short = complete();
+    short["window"]["seconds"] = json!(3600);
+    let server = control_plane("off", &complete());
+    server.on("GET", &format!("{SUGGESTIONS}?service=old"), 200, complete());
+    server.on("GET", &format!("{SUGGESTIONS}?service=new"), 200, short);
+    let flags = ["--step", "check", "--service", "old", "--service", "new"];
+    let ran = migrate(&server, &flags);
+    assert!(ran.code == 3 && ran.err.contains("observed for 1 h, and 7 d"), "{ran:#?}");
+}
+
+#[test]
+fn a_mesh_of_a_global_control_plane_gets_its_mode_there() {
+    let server = control_plane("off", &complete());
+    let mut global = mesh("off");
+    global["labels"]["kuma.io/origin"] = json!("global");
+    server.replace("GET", "/meshes/default", 200, global);
+    let ran = migrate(&server, &["--yes", "--step", "shadow"]);
+    let advice = "run `kumactl edit mesh default` there, give it the label reachability.kuma.io/mode: shadow";
+    assert!(ran.code == 4 && ran.err.contains(advice), "{ran:#?}");
+    assert_eq!(writes(&server), Vec::<String>::new());
 }
 
 #[test]
 fn a_policy_that_says_more_than_that_everyone_is_allowed_keeps_the_rest() {
-    let control_plane = permitted("enforce");
-    let mut everybody = permission("everybody", &json!({ "kind": "Mesh" }), "Allow");
-    let deny = json!({ "targetRef": client("db"), "default": { "action": "Deny" } });
-    everybody["spec"]["from"].as_array_mut().unwrap().push(deny.clone());
-    control_plane.store(everybody);
-    let ran = migrate(&control_plane, &["--yes", "--step", "deny"]).ok();
+    let rest = json!({ "type": "MeshTrafficPermission", "mesh": "default", "name": "everybody", "spec": {} });
+    let mut answer = complete();
+    answer["allowAll"] =
+        json!([{ "name": "everybody", "kri": "kri_mtp_default___everybody_", "rest": rest }]);
+    answer["closing"] = json!([closing()]);
+    let server = control_plane("enforce", &answer);
+    server.on("PUT", "/meshes/default/meshtrafficpermissions/everybody", 200, json!({}));
+    let ran = migrate(&server, &["--yes", "--step", "deny"]).ok();
     assert!(ran.err.contains("would lose that; what else they say stays"), "{ran:#?}");
     let paths =
         ["everybody", "zz-deny-all"].map(|name| format!("PUT /meshes/default/meshtrafficpermissions/{name}"));
-    assert_eq!(writes(&control_plane), paths);
-    let rest = control_plane.spec(Kind::MeshTrafficPermission, "default", "everybody");
-    assert_eq!(rest["from"], json!([deny]));
+    assert_eq!(writes(&server), paths);
+    assert_eq!(server.puts()[0].json(), rest);
 }
 
 #[test]
 fn the_walk_is_not_done_while_a_policy_lets_in_clients_that_no_rule_names() {
-    let control_plane = permitted("enforce");
-    let mut public = permission("public", &json!({ "kind": "Mesh" }), "Allow");
-    public["spec"]["targetRef"] = json!({ "kind": "Dataplane", "labels": { "app": "backend" } });
-    control_plane.store(public);
-    let ran = migrate(&control_plane, &["--yes"]);
-    let line = format!("open: kri_mtp_default___public_rule_0 lets every client call {BACKEND}");
-    assert!(ran.code == 3 && ran.err.contains(&line) && ran.err.contains("not done"), "{ran:#?}");
-    let forced = migrate(&control_plane, &["--yes", "--force"]).ok();
-    assert!(forced.err.contains(&line) && forced.err.contains("done: permissions decide"), "{forced:#?}");
+    let mut answer = complete();
+    let open = json!({ "policy": "kri_mtp_default___public_rule_0", "destinations": ["kri_msvc_default___backend_80"] });
+    answer["open"] = json!([open]);
+    let server = control_plane("enforce", &answer);
+    let ran = migrate(&server, &["--yes"]);
+    let line = "open: kri_mtp_default___public_rule_0 lets every client call kri_msvc_default___backend_80";
+    assert!(ran.code == 3 && ran.err.contains(line) && ran.err.contains("not done"), "{ran:#?}");
+    let forced = migrate(&server, &["--yes", "--force"]).ok();
+    assert!(forced.err.contains(line) && forced.err.contains("done: permissions decide"), "{forced:#?}");
+    let mut answer = complete();
+    answer["allowAll"] = json!([{ "name": "everybody", "kri": "kri_mtp_default___everybody_" }]);
+    let server = control_plane("enforce", &answer);
+    let ran = migrate(&server, &["--yes"]);
+    let line = "open: kri_mtp_default___everybody_ lets every client call everything";
+    assert!(ran.code == 3 && ran.err.contains(line), "it could not be deleted: {ran:#?}");
 }
 
 #[test]
 fn one_service_is_closed_while_others_stay_open() {
-    let control_plane = permitted("enforce");
-    migrate(&control_plane, &["--yes", "--service", "backend"]).ok();
-    assert_eq!(writes(&control_plane), ["PUT /meshes/default/meshtrafficpermissions/zz-deny-all-backend-80"]);
-    let program = Program::at(&control_plane.url);
-    program.run(&["access", "web", "backend"]).answered(0);
-    program.run(&["access", "db", "backend"]).answered(3);
-    program.run(&["access", "db", "web"]).answered(0);
+    let mut answer = complete();
+    answer["allowAll"] = json!([{ "name": "everybody", "kri": "kri_mtp_default___everybody_" }]);
+    answer["closing"] = json!([closing()]);
+    let server = control_plane("enforce", &complete());
+    server.on("GET", &format!("{SUGGESTIONS}?service=backend"), 200, answer);
+    migrate(&server, &["--yes", "--service", "backend"]).ok();
+    assert_eq!(writes(&server), ["PUT /meshes/default/meshtrafficpermissions/zz-deny-all"]);
 }

@@ -70,3 +70,38 @@ fn a_wait_that_ends_too_early_says_what_is_missing() {
     program.run(&["wait", "mesh", "default", "--for=online"]).failed(2).says("wait for deleted");
     program.run(&["wait", "mesh", "default", "--for=blue"]).failed(2).says("condition=NAME");
 }
+
+#[test]
+fn a_proxy_is_synced_only_when_it_has_acknowledged_the_last_changes() {
+    let control_plane = ControlPlane::start();
+    // Their insights were written before the change. One is connected elsewhere and has its insight only.
+    control_plane.dataplane("web", json!({ "app": "web" }), synced());
+    control_plane.dataplane("elsewhere", json!({ "app": "web" }), synced());
+    let program = Program::at(&control_plane.url);
+    program.run(&["wait", "dataplane", "elsewhere", "--for=synced", "--timeout", "0s"]).ok();
+    let connection = control_plane.connect("web", &[]);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let says = |missing: &str| {
+        for wanted in ["synced", "ready"] {
+            let wait = ["wait", "dataplane", "web", "--for", wanted, "--timeout", "0s"];
+            while !program.run(&wait).failed(1).err.contains(missing) {
+                assert!(std::time::Instant::now() < deadline, "{missing}");
+            }
+        }
+    };
+    says("it has not acknowledged the last changes yet");
+    connection.acknowledges(&["backend"]);
+    says("it rejected a part of the last changes");
+    let child = program.command(&["wait", "dataplane", "web", "--for=synced"]).spawn().unwrap();
+    connection.acknowledges(&[]);
+    assert!(child.wait_with_output().unwrap().status.success());
+}
+
+#[test]
+fn a_wait_ends_in_time_however_long_an_answer_takes() {
+    // It accepts connections, in its queue, and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let program = Program::at(&format!("http://{}", silent.local_addr().unwrap()));
+    let wait = ["wait", "dataplane", "web", "--for=synced", "--timeout", "200ms", "--api-timeout", "1h"];
+    program.run(&wait).failed(1).says("is not synced after 200ms: could not reach the control plane");
+}

@@ -196,7 +196,7 @@ impl Admission {
 
     /// Counts and logs a request or stream whose token is refused, or is for another proxy.
     pub fn unauthenticated(&self, peer: Option<SocketAddr>, why: &str) {
-        self.tally.rejected(peer, "unauthenticated", why);
+        self.tally.unauthenticated(peer, why);
     }
 
     /// Says that a stream ended with an error, and counts those that were rejected.

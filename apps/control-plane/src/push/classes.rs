@@ -162,6 +162,11 @@ impl Member {
         &self.cell.class
     }
 
+    /// Whether what the class calls waits for servers.
+    pub(super) fn is_held(&self) -> bool {
+        lock(&self.cell.freeze).is_some()
+    }
+
     #[cfg(test)]
     pub(super) fn cell(&self) -> &Arc<ClassCell> {
         &self.cell

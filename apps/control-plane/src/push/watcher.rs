@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use api::inspect::sync::SyncState;
 use envoy::Documents;
 use jiff::Timestamp;
 use plan::{
@@ -26,6 +27,7 @@ use super::{
     holds::Hold,
     lock,
     meter::{Delivery, Meter},
+    progress::Progress,
     zone_cells::{Outcome, ZoneCell},
 };
 use crate::inspect;
@@ -36,7 +38,7 @@ pub struct Watcher {
     pub(super) id: u64,
     pub traits: ProxyTraits,
     woken: Notify,
-    work: Mutex<Work>,
+    progress: Mutex<Progress>,
     /// When the oldest change was stored that there is something to do for.
     changed_at: Mutex<Option<Instant>>,
     meter: Arc<Meter>,
@@ -99,11 +101,13 @@ pub enum Work {
 
 impl Watcher {
     pub(super) fn new(id: u64, traits: ProxyTraits, place: Option<Place>, meter: Arc<Meter>) -> Watcher {
+        let mut progress = Progress::default();
+        progress.wake(Work::Everything);
         Watcher {
             id,
             traits,
             woken: Notify::new(),
-            work: Mutex::new(Work::Everything),
+            progress: Mutex::new(progress),
             changed_at: Mutex::default(),
             meter,
             class: Mutex::default(),
@@ -150,7 +154,7 @@ impl Watcher {
     /// Waits until there is something to do, and takes it.
     pub async fn work(&self) -> Work {
         loop {
-            let work = std::mem::take(&mut *lock(&self.work));
+            let work = lock(&self.progress).take();
             if work != Work::Nothing {
                 // What waits by now waits for what is done with this.
                 lock(&self.awaited).iter_mut().for_each(|(_, begun)| *begun = true);
@@ -170,6 +174,20 @@ impl Watcher {
         Delivery::new(self.meter.clone(), self.id)
     }
 
+    /// Looks at where its stream stands after an event, with secrets as of their given change.
+    pub fn look(&self, statuses: &[xds::Status], secrets: u64) {
+        lock(&self.progress).look(statuses, secrets);
+    }
+
+    /// Where it stands with what it was woken for, if this is the last change of secrets that matters to it.
+    pub(super) fn sync_state(&self, secrets: u64) -> SyncState {
+        // What it calls may wait for servers, and it is woken after that.
+        match lock(&self.class).as_ref().is_some_and(Member::is_held) {
+            true => SyncState::Behind,
+            false => lock(&self.progress).state(secrets),
+        }
+    }
+
     /// Lets something wait until the proxy has acknowledged what it is about to be woken for.
     pub(super) fn await_for(&self, hold: &Arc<Hold>) {
         lock(&self.awaited).push((hold.clone(), false));
@@ -185,9 +203,7 @@ impl Watcher {
         if let Some(changed_at) = self.meter.changed_at() {
             lock(&self.changed_at).get_or_insert(changed_at);
         }
-        let mut work = lock(&self.work);
-        *work = more.max(*work);
-        drop(work);
+        lock(&self.progress).wake(more);
         self.woken.notify_one();
     }
 }
@@ -294,7 +310,7 @@ impl Connected {
         let (traits, state) = (&self.watcher.traits, self.push.state.load());
         let stored = state.global(&traits.key())?;
         let mut plan = ZoneProxy::plan(stored, &self.push.zone, traits)
-            .inspect_err(|error| tracing::debug!(proxy = &*traits.name, %error, "no configuration"))
+            .inspect_err(|error| tracing::debug!(name = &*traits.name, %error, "no configuration"))
             .ok()?;
         self.push.give_admin_tls(&self.watcher, plan.admin.as_mut());
         Some(Current {
@@ -321,7 +337,7 @@ impl Connected {
                 (own, class, dataplane)
             }
             Err(error) => {
-                tracing::debug!(proxy = &*traits.name, %error, "no configuration");
+                tracing::debug!(mesh = &*traits.mesh, name = &*traits.name, %error, "no configuration");
                 return None;
             }
         };
@@ -413,8 +429,9 @@ impl Push {
         let Some(admin) = admin else { return };
         let address = admin.address.to_string();
         admin.tls = self.admin_tls(watcher, &address).unwrap_or_else(|error| {
-            let (proxy, error) = (&*watcher.traits.name, format!("{error:#}"));
-            tracing::warn!(proxy, error, "cannot configure the proxy's admin interface");
+            let (mesh, name) = (&*watcher.traits.mesh, &*watcher.traits.name);
+            let error = format!("{error:#}");
+            tracing::warn!(mesh, name, error, "cannot configure the proxy's admin interface");
             None
         });
     }

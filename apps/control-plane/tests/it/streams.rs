@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
+use api::inspect::sync::SyncState;
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Request;
@@ -20,7 +21,7 @@ use xds::{
 
 use crate::{
     proxies::Server,
-    world::{SOON, dataplane, mesh, resource, service},
+    world::{SOON, dataplane, eventually, mesh, resource, service},
 };
 
 pub const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -369,4 +370,31 @@ async fn a_proxy_that_lists_the_kafka_filter_gets_it() {
         assert!(has(&listeners, tcp));
         assert_eq!(has(&listeners, kafka), expected, "{extensions:?} {told:?}");
     }
+}
+
+#[tokio::test]
+async fn a_proxy_is_synced_when_it_has_acknowledged_every_change_that_affects_it() {
+    let server = Server::new(true, Duration::from_secs(60)).await;
+    let token = server.token("default").await;
+    let mut stream = connected(&server, &token).await;
+    let push = server.context.push.clone();
+    let state = || push.sync_state(&Key::new(Kind::Dataplane, "default", "web"));
+    let synced = async || eventually("it is synced", || state() == Some(SyncState::Synced)).await;
+    synced().await;
+
+    server.world.put([dataplane("default", "backend-2", "127.0.1.2", "backend", &[])]).await;
+    assert_eq!(state(), Some(SyncState::Behind), "the change was made and not acknowledged");
+    let next = stream.next().await;
+    let Next::Response(response) = next else { panic!("{next:?}") };
+    assert_eq!(state(), Some(SyncState::Behind), "it was sent and not acknowledged");
+    stream.acknowledge(&response).await;
+    synced().await;
+
+    // What does not affect it leaves it as it is, and secrets make it look again.
+    server.world.put([mesh("next-door", "STRICT")]).await;
+    assert_eq!(state(), Some(SyncState::Synced));
+    let secret = resource(Key::new(Kind::Secret, "default", "s"), &[], json!({ "data": "c2VjcmV0" }));
+    server.world.put([secret]).await;
+    synced().await;
+    assert_eq!(push.sync_state(&Key::new(Kind::Dataplane, "default", "backend-1")), None);
 }

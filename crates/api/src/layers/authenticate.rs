@@ -3,7 +3,8 @@
 //! First rule that applies: a direct call from this machine by root or by the control plane's own user is
 //! an administrator's; then the configured kind of proof (user token or client certificate); else the
 //! caller is anonymous. An invalid token is refused rather than ignored, so that no caller works
-//! with fewer rights without noticing.
+//! with fewer rights without noticing. A local administrator's token is validated only at `/who-am-i`,
+//! where `kumactl config control-planes add` tries a token before it keeps it.
 
 use std::sync::Arc;
 
@@ -31,13 +32,15 @@ pub async fn authenticate(State(context): State<Arc<Context>>, request: Request,
             next.run(Request::from_parts(parts, body)).await
         }
         // The index says which control plane this is; a client with a stale token may still ask.
-        Err(_) if is_index(&context, &parts.uri) => next.run(Request::from_parts(parts, body)).await,
+        Err(_) if is_path(&context, &parts.uri, "") => next.run(Request::from_parts(parts, body)).await,
         Err(error) => error.into_response(),
     }
 }
 
-fn is_index(context: &Context, uri: &Uri) -> bool {
-    uri.path().trim_end_matches('/') == context.settings.base_path.trim_end_matches('/')
+/// Whether this is what is asked for, below the path that the API is at.
+fn is_path(context: &Context, uri: &Uri, path: &str) -> bool {
+    let below = uri.path().strip_prefix(context.settings.base_path.trim_end_matches('/'));
+    below.is_some_and(|below| below.trim_end_matches('/') == path)
 }
 
 async fn identify(context: &Context, request: &Parts) -> Result<User, Error> {
@@ -49,6 +52,13 @@ async fn identify(context: &Context, request: &Parts) -> Result<User, Error> {
         && local::is_direct_call(peer, &request.uri, headers)
         && is_administrators(authn, peer).await
     {
+        // Such a caller needs no token. One that asks with a token who it is asks whether the token is accepted.
+        if authn.kind == AuthnType::Tokens
+            && is_path(context, &request.uri, "/who-am-i")
+            && let Some(token) = bearer(headers)
+        {
+            token::authenticate(context, token, Some(peer.addr))?;
+        }
         return Ok(User::admin());
     }
     match authn.kind {

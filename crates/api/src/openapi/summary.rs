@@ -73,6 +73,7 @@ fn of_mesh(operation: Operation) -> &'static str {
         Operation::Problems => "What may be wrong with the mesh, the worst first",
         Operation::Snis => "Where values of SNI lead to, by value",
         Operation::SniUsage => "How many connections zone proxies saw with each value of SNI",
+        Operation::ProxySync => "Whether a proxy runs what every change made until now comes to",
         Operation::Suggestions => "The MeshTrafficPermissions that observed calls need",
         Operation::WhatIf => "What writes and deletions would do; nothing is written",
         _ => "",

@@ -186,6 +186,7 @@ fn reachability_case(operation: Operation, path: &str) -> Option<Case> {
         Operation::Observed => {
             Case::get(path, vec![("/edges/0/count", json!(3)), ("/truncated", json!(false))])
         }
+        Operation::ProxySync => Case::get(path, vec![("/state", json!("behind"))]),
         Operation::Suggestions => {
             let expect =
                 vec![("/permissions/0/resource/name", json!("allow-to-sample")), ("/unseen", json!([]))];

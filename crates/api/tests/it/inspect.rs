@@ -15,6 +15,7 @@ use api::{
         reachability::{MeshReachability, OfProxy},
         rules::{Meta, RuleList},
         suggestions::{SuggestedPermission, Suggestions},
+        sync::SyncState,
         what_if::{Consequences, Hypothesis, Proxies},
     },
 };
@@ -124,6 +125,10 @@ impl Inspect for FakeProxies {
         let kind = if outbound.name == "http" { Kind::MeshHTTPRoute } else { Kind::MeshTCPRoute };
         let routes = EffectiveRoutes { kind: kind.name(), origins: Vec::new(), rules: Vec::new() };
         Ok(RouteList { routes: vec![routes] })
+    }
+
+    async fn sync(&self, _: &Key) -> Result<SyncState, InspectError> {
+        Ok(SyncState::Behind)
     }
 
     /// Every policy selects the same three.

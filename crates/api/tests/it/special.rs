@@ -226,7 +226,6 @@ async fn service_insights_are_shown_one_by_one() {
         "creationTime": "2026-01-02T03:04:05Z", "modificationTime": "2026-01-02T03:04:05Z",
         "labels": { "kuma.io/mesh": "default" },
         "status": "online", "dataplanes": { "total": 3, "online": 2, "offline": 1 }, "zones": ["east"],
-        "addressPort": "web.mesh:80",
     });
     assert_eq!(web, expect);
     let unknown = world.get("/meshes/default/service-insights/none").await;
@@ -272,7 +271,20 @@ async fn the_address_of_a_service_is_one_that_resolves() {
         let list = world.get(&format!("/meshes/{mesh}/service-insights")).await.expect(200).json();
         list["items"].as_array().unwrap().iter().map(|item| item["addressPort"].clone()).collect::<Vec<_>>()
     };
+    assert_eq!(addresses("default").await, [json!(null), json!(null)], "nothing names them");
+    let by_service = json!({
+        "selectors": [{ "match": { "kuma.io/service": "*" } }],
+        "conf": { "host": "{{.service}}.mesh", "port": "80",
+                  "parameters": [{ "name": "service", "tagKey": "kuma.io/service" }] },
+    });
+    world.store(Kind::VirtualOutbound, "default", "default", by_service).await;
     assert_eq!(addresses("default").await, [json!("named.mesh:80"), json!("unnamed.mesh:80")]);
+    world.delete("/meshes/default/virtual-outbounds/default").await.expect(200);
+    assert_eq!(
+        addresses("default").await,
+        [json!(null), json!(null)],
+        "an answer that was kept is not true any more"
+    );
     assert_eq!(addresses("exclusive").await, [json!(null), json!(null)]);
 
     let status = json!({ "addresses": [{ "hostname": "named.svc.mesh.local" }] });

@@ -177,3 +177,18 @@ async fn what_cannot_be_written_here_is_refused_as_a_write_is() {
     let written = world.put("/meshes/more", &mesh["resources"][0]).await;
     assert_eq!(asked["refused"][0]["problem"], written.json());
 }
+
+#[tokio::test]
+async fn a_question_about_admission_alone_looks_at_no_proxy_and_needs_no_mesh_of_its_path() {
+    let world = World::new().await;
+    let in_none = json!({ "type": "MeshTimeout", "mesh": "none", "name": "t", "spec": to_all(json!({ "idleTimeout": "1s" })) });
+    let good = timeout("t", to_all(json!({ "idleTimeout": "1s" })));
+    let path = "/meshes/none/_what-if?only=admission";
+    let asked = world.post(path, &json!({ "resources": [good, in_none] })).await.expect(200).json();
+    assert_eq!(asked["refused"][0]["place"], "resources[1]", "{asked:#}");
+    let asked = world.post(path, &json!({ "resources": [good] })).await.expect(200).json();
+    assert_eq!((&asked["changes"][0]["action"], &asked["refused"]), (&json!("create"), &json!([])));
+    assert_eq!(asked["proxies"]["affected"], 0, "proxies were looked at: {asked:#}");
+    let unknown = world.post(&format!("{PATH}?only=proxies"), &json!({})).await;
+    unknown.expect_problem_titled(400, "Bad Request");
+}

@@ -162,7 +162,20 @@ impl Tally {
     /// Counts and logs a rejected request or stream.
     pub fn rejected(&self, peer: Option<SocketAddr>, reason: &'static str, detail: &str) {
         self.count(reason);
-        if let Some(unsaid) = self.0.logged.admit(reason, Instant::now()) {
+        self.warn(self.0.logged.admit(reason, Instant::now()), peer, reason, detail);
+    }
+
+    /// As [`Tally::rejected`], with lines for each peer: who it is that cannot prove who it is must not be hidden by
+    /// others.
+    pub fn unauthenticated(&self, peer: Option<SocketAddr>, detail: &str) {
+        const REASON: &str = "unauthenticated";
+        self.count(REASON);
+        let address = peer.map(|peer| peer.ip().to_canonical());
+        self.warn(self.0.logged.admit_from(REASON, address, Instant::now()), peer, REASON, detail);
+    }
+
+    fn warn(&self, admitted: Option<u64>, peer: Option<SocketAddr>, reason: &'static str, detail: &str) {
+        if let Some(unsaid) = admitted {
             let (server, peer) = (self.0.server, peer.map(tracing::field::display));
             tracing::warn!(server, peer, reason, unsaid, detail, "connection rejected");
         }

@@ -58,3 +58,49 @@ fn a_new_user_follows_the_guides_in_their_order() {
     let readme = readme.replace("Unavailable   …", "Available   …\n…");
     shell.run_examples("README.md", &readme);
 }
+
+/// What a reader types, in order, each with whether it is in a `console` block, which the test above runs. The others are
+/// in blocks without a language.
+fn typed(text: &str) -> Vec<(String, bool)> {
+    let mut commands = Vec::new();
+    let mut block = None;
+    for line in text.lines() {
+        match (line.strip_prefix("```"), block) {
+            (Some(language), None) => block = Some(language),
+            (Some(_), Some(_)) => block = None,
+            (None, Some("")) => commands.push((line.to_owned(), false)),
+            (None, Some("console")) => {
+                commands.extend(line.strip_prefix("$ ").map(|command| (command.to_owned(), true)));
+            }
+            _ => {}
+        }
+    }
+    commands
+}
+
+#[test]
+fn a_reader_has_built_and_found_every_program_before_the_guides_use_it() {
+    const BUILD: &str = "cargo build";
+    const FIND: &str = "export PATH=$PWD/target/debug:$PATH";
+    const ENVOY: &str = "export ENVOY_BIN=$(cargo xtask envoy)";
+    // The test above is like a reader who did these: its programs are built and in its PATH, its control plane runs.
+    let done_already = [BUILD, FIND, "kuma-cp run", ENVOY];
+    let of_the_machine = ["cargo", "curl", "echo", "export"];
+    let mut before: Vec<String> = Vec::new();
+    for guide in ["first-steps.md", "proxies.md", "before-you-apply.md"] {
+        let text = fs::read_to_string(root().join("docs/guide").join(guide)).unwrap();
+        for (command, is_run) in typed(&text) {
+            assert!(is_run || done_already.contains(&&*command), "{guide}: no test runs {command}");
+            let known = |needed: &str| before.iter().any(|earlier| earlier == needed);
+            let program = command.split(' ').next().unwrap_or_default();
+            if !of_the_machine.contains(&program) {
+                assert!(known(BUILD) && known(FIND), "{guide}: {command} comes before {FIND}");
+            }
+            assert!(program != "kuma-dp" || known(ENVOY), "{guide}: {command} comes before {ENVOY}");
+            before.push(command);
+        }
+    }
+    for command in done_already {
+        assert!(before.iter().any(|typed| typed == command), "no guide says {command}");
+    }
+}

@@ -52,5 +52,6 @@ mod traffic;
 mod transparent;
 mod trimmed;
 mod validation;
+mod wait;
 mod what_if;
 mod world;

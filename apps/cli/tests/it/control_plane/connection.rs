@@ -28,8 +28,38 @@ const SOON: Duration = Duration::from_secs(30);
 
 /// A proxy that stays connected as long as its control plane runs.
 pub struct Connection {
+    push: Arc<Push>,
     watcher: Arc<Watcher>,
+    stance: Arc<Stance>,
     envoy: Arc<Mutex<Envoy>>,
+}
+
+/// The resources that Envoy rejects; it answers nothing while there is no list.
+#[derive(Debug, Default)]
+struct Stance(Mutex<Option<Vec<String>>>);
+
+impl Stance {
+    /// Answers for what the proxy was sent.
+    fn look(&self, watcher: &Watcher, push: &Push) {
+        let Some(names) = self.0.lock().unwrap().clone() else { return };
+        let of = |kind: xds::Type| xds::Status {
+            kind,
+            requested: true,
+            pending: 0,
+            rejected: Vec::new(),
+            counters: xds::Counters::default(),
+        };
+        let mut statuses = xds::Type::ALL.map(of);
+        let rejection = |name: &String| xds::Rejection {
+            name: name.as_str().into(),
+            version: 1,
+            message: String::new(),
+            has_another: false,
+        };
+        statuses[0].rejected.extend(names.iter().map(rejection));
+        let secrets = push.secrets_changed().borrow().of("default");
+        watcher.look(&statuses, secrets);
+    }
 }
 
 /// What Envoy's admin interface answers.
@@ -58,16 +88,18 @@ impl Connection {
             "dataplane.admin.address": "127.0.0.1" });
         push.caught_up().await;
         let connected = push.connect(proxy::traits(mesh, name, &metadata));
-        let connection = Connection { watcher: connected.watcher.clone(), envoy };
+        let (watcher, stance) = (connected.watcher.clone(), Arc::<Stance>::default());
+        let connection = Connection { push: push.clone(), watcher, stance: stance.clone(), envoy };
         let (configured, first) = tokio::sync::oneshot::channel();
-        tokio::spawn(follow(connected, configured, shutdown.clone()));
+        tokio::spawn(follow(connected, push.clone(), stance, configured, shutdown.clone()));
         tokio::time::timeout(SOON, first).await.expect("a configuration").unwrap();
         connection
     }
 
-    /// Its agent says what it calls.
-    pub fn reports(&self) {
-        self.watcher.note_report();
+    /// Envoy acknowledges all it is sent from now on, but for what it rejects.
+    pub fn acknowledges(&self, rejected: &[&str]) {
+        *self.stance.0.lock().unwrap() = Some(rejected.iter().map(|name| (*name).to_owned()).collect());
+        self.stance.look(&self.watcher, &self.push);
     }
 
     /// Teaches what is answered to a path and query.
@@ -89,7 +121,13 @@ impl Connection {
 }
 
 /// Computes what the proxy gets whenever that changes.
-async fn follow(connected: Connected, configured: tokio::sync::oneshot::Sender<()>, shutdown: Shutdown) {
+async fn follow(
+    connected: Connected,
+    push: Arc<Push>,
+    stance: Arc<Stance>,
+    configured: tokio::sync::oneshot::Sender<()>,
+    shutdown: Shutdown,
+) {
     let mut current: Option<Current> = None;
     let mut configured = Some(configured);
     loop {
@@ -104,6 +142,7 @@ async fn follow(connected: Connected, configured: tokio::sync::oneshot::Sender<(
             }
         }
         connected.acknowledged();
+        stance.look(&connected.watcher, &push);
     }
 }
 

@@ -5,12 +5,13 @@ use api::{
         hostnames::HostnameList,
         layout::Layout,
         logging::{LogChange, LogLevels},
-        observed::ObservedCalls,
+        observed::{ObservedCalls, WantedEdges},
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question as ReachQuestion, Reach},
         reachability::{MeshReachability, OfProxy},
         rules::RuleList,
         suggestions::Suggestions,
+        sync::SyncState,
         what_if::{Consequences, Hypothesis},
     },
 };
@@ -54,6 +55,9 @@ impl Inspect for Echo {
     async fn layout(&self, _: &Key) -> Result<Layout, InspectError> {
         unsupported()
     }
+    async fn sync(&self, _: &Key) -> Result<SyncState, InspectError> {
+        unsupported()
+    }
     async fn hostnames(&self, _: &Key) -> Result<HostnameList, InspectError> {
         unsupported()
     }
@@ -75,7 +79,7 @@ impl Inspect for Echo {
     async fn reach(&self, _: &ReachQuestion) -> Result<Reach, InspectError> {
         unsupported()
     }
-    async fn observed(&self, _: &str) -> Result<ObservedCalls, InspectError> {
+    async fn observed(&self, _: &str, _: WantedEdges) -> Result<ObservedCalls, InspectError> {
         unsupported()
     }
     async fn reachability(&self, _: &Key, _: Option<&str>) -> Result<OfProxy, InspectError> {

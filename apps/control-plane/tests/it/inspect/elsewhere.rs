@@ -13,10 +13,11 @@ use api::{
 use control_plane::inspect::Proxies;
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
+use testkit::{resource::permission, spec};
 
 use super::{
     Inspected,
-    reachability::{all, dataplane, mesh_with, one, permission, proxy, with_address, world},
+    reachability::{all, dataplane, mesh_with, one, proxy, with_address, world},
 };
 use crate::world::resource;
 
@@ -24,7 +25,8 @@ use crate::world::resource;
 fn of_west(name: &str) -> Resource {
     let from_west = [("kuma.io/origin", "global"), ("kuma.io/zone", "west"), ("app", "db")];
     let mut service = with_address(name, "241.0.1.1");
-    service.labels = from_west.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    service.labels =
+        from_west.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     service
 }
 
@@ -103,7 +105,11 @@ async fn what_is_served_elsewhere_is_explained_by_name_and_by_identifier_and_the
                 assert_eq!((reach.to.kind, reach.to.dataplanes), (kind, None));
                 assert_eq!(reach.reachability.verdict, expected, "{to}");
                 let denied = expected == Verdict::Denied;
-                assert_eq!(reach.verdict != Access::Denied, !denied || name == "everywhere", "{to}: {reach:#?}");
+                assert_eq!(
+                    reach.verdict != Access::Denied,
+                    !denied || name == "everywhere",
+                    "{to}: {reach:#?}"
+                );
             }
         }
         let legacy = one(&inspected, "web-9", "legacy").await;
@@ -130,7 +136,10 @@ async fn a_permission_for_another_zone_is_for_the_global_control_plane_and_selec
         json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": "far" } })
     );
     assert!(offered["labels"].get("kuma.io/origin").is_none(), "{offered}");
-    assert!(change.text.contains("zone \"west\"") && change.text.contains("global control plane"), "{change:?}");
+    assert!(
+        change.text.contains("zone \"west\"") && change.text.contains("global control plane"),
+        "{change:?}"
+    );
     let key = Key::new(Kind::MeshTrafficPermission, "default", offered["name"].as_str().unwrap());
     inspected.world.put([resource(key, &[], offered["spec"].clone())]).await;
     assert_eq!(one(&inspected, "web-1", "far").await.verdict, Verdict::Unknown, "as far as is known here");
@@ -151,7 +160,7 @@ async fn a_port_is_asked_about_alone() {
     let mut server = proxy("two-1", "two", &[], json!({ "inbound": inbounds }));
     server.labels.insert("app".to_owned(), "two".to_owned());
     let at_80 = json!({ "kind": "Dataplane", "labels": { "app": "two" }, "sectionName": "80" });
-    inspected.world.put([two, server, permission("two", at_80, &[("web", "Allow")])]).await;
+    inspected.world.put([two, server, permission("two", at_80, &[(spec::service("web"), "Allow")])]).await;
     for (port, expected) in [("80", Verdict::Reachable), ("81", Verdict::Trimmed)] {
         let reach = access(&inspected, "two", Some(port)).await.unwrap();
         assert_eq!(reach.reachability.verdict, expected, "{port}: {reach:#?}");
@@ -203,7 +212,10 @@ async fn a_global_control_plane_sends_to_the_zone_of_the_proxy_and_knows_its_mod
     let world = &inspected.world;
     let proxies = Proxies::on_global(world.store.clone(), world.push.clone(), Arc::default());
     let answer = proxies.reachability(&dataplane("web-1"), None).await;
-    assert!(matches!(&answer, Err(InspectError::Elsewhere(text)) if text.contains("zone \"east\"")), "{answer:?}");
+    assert!(
+        matches!(&answer, Err(InspectError::Elsewhere(text)) if text.contains("zone \"east\"")),
+        "{answer:?}"
+    );
     let answer = proxies.reachability_of_mesh("default", 0, 10).await;
     assert!(matches!(&answer, Err(InspectError::Elsewhere(_))), "{answer:?}");
     let question =
