@@ -285,20 +285,6 @@ pub fn without_certificate(permissive: bool) -> &'static str {
     }
 }
 
-/// What a server says to a client that has no certificate and calls without TLS.
-pub fn without_certificate(permissive: bool) -> &'static str {
-    match permissive {
-        true => {
-            "allowed: the client has no certificate and calls without TLS, and the server's mTLS is Permissive"
-        }
-        false => {
-            "denied: the client has no certificate, because the mesh has no mTLS and no MeshIdentity that is ready \
-             selects its Dataplane, and the server requires one; let a MeshIdentity select the Dataplane, or apply a \
-             MeshTLS with mode Permissive to the server"
-        }
-    }
-}
-
 /// The rules of these answers, each once, in their order.
 fn deciding(answers: &[&Answer]) -> Vec<Kri> {
     let mut seen = BTreeSet::new();
