@@ -54,14 +54,14 @@ use plan::{
     AdminTarget, AdminTls, ProxyTraits,
     effective::{self, Effective, KINDS},
 };
-use resources::{Key, Kind, Resource, labels, naming::Kri};
+use resources::{Key, Kind, Resource, naming::Kri};
 use serde_json::Value;
 use store::{Registrar, Snapshot, Store};
 use tokio::sync::Semaphore;
 use topology::{DestinationId, MeshSnapshot};
 
 use crate::{
-    kds::admin::{Question as ZoneQuestion, Questions},
+    kds::admin::Questions,
     observed::Observations,
     push::{Place, Push},
     what_if,
