@@ -77,7 +77,7 @@ pub struct Apply {
 enum DryRun {
     /// Nothing is sent
     Client,
-    /// The control plane says what would change, and for whom
+    /// The control plane says what would change, and for which proxies
     Server,
 }
 

@@ -177,7 +177,7 @@ impl Add {
         Ok(())
     }
 
-    /// Whether the control plane accepts the token, and as whom.
+    /// Whether the control plane accepts the token, and as which user.
     fn check_user(&self, client: &Client) -> Result<()> {
         let token = self.auth_conf.iter().find(|(key, _)| key == "token").map(|(_, token)| token.trim());
         // Kuma does not look at the token of an administrator on its own machine.

@@ -159,10 +159,11 @@ fn limits(field: &Value) -> Vec<String> {
 /// Lines of at most [`WIDTH`] columns, each indented.
 fn wrapped(text: &str, indent: &str) -> String {
     let mut out = String::new();
-    for line in text.lines() {
+    // Lines of a doc comment end where the source is full; only an empty one ends a paragraph.
+    for paragraph in text.split("\n\n") {
         let mut length = 0;
         out.push_str(indent);
-        for word in line.split_whitespace() {
+        for word in paragraph.split_whitespace() {
             if length > 0 && indent.len() + length + 1 + word.chars().count() > WIDTH {
                 out.push_str(&format!("\n{indent}"));
                 length = 0;

@@ -1,5 +1,4 @@
-//! Inspects proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would
-//! be sent now.
+//! Inspects proxies for the REST API: asks Envoy's admin interface, or computes what a proxy would be sent now.
 //!
 //! ```text
 //!   admin:  control plane ──mutual TLS──▶ the proxy's admin listener ──▶ Envoy's own admin interface
@@ -70,11 +69,6 @@ use client::Endpoint;
 use configuration::configuration;
 use proxy_traits::{last_known, traits};
 
-/// What zone proxies count by server name, what none of them leads to, and for how long it has been counted: a small
-/// part of all statistics.
-const SNI_USAGE: &str =
-    "/stats?usedonly&filter=system_sni_%7C%5Eserver%5C.uptime%24%7C%5C.no_filter_chain_match%24";
-
 /// How long an answer waits for changes that are being taken in.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -139,7 +133,7 @@ impl Inspect for Proxies {
         self.check_here(proxy)?;
         let snapshot = self.snapshot()?;
         let endpoint = self.endpoint(&snapshot, proxy)?;
-        let body = client::get(&endpoint, path(view)).await.map_err(|reason| {
+        let body = client::get(&endpoint, client::path(view)).await.map_err(|reason| {
             InspectError::Unreachable(format!(
                 "{proxy} does not answer at {endpoint}: {reason}; check that its kuma-dp is running and that \
                  the control plane may connect to that address"
@@ -312,12 +306,7 @@ impl Inspect for Proxies {
         offset: usize,
         size: usize,
     ) -> Result<MeshReachability, InspectError> {
-        if self.serves == Serves::Everything {
-            return Err(InspectError::Elsewhere(format!(
-                "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not \
-                 this global control plane: ask the control planes of the zones"
-            )));
-        }
+        (self.serves == Serves::Zone).then_some(()).ok_or_else(|| reachability::elsewhere(mesh))?;
         let (snapshot, mesh) = self.now(mesh).await?;
         let push = self.push.clone();
         self.computed(move || {
@@ -354,7 +343,8 @@ impl Inspect for Proxies {
             let (connected, reporting) = push.reporting(&mesh.name);
             let proxies = topology::reachability::suggest::Proxies { reporting, connected };
             let observed = observations.of_mesh(&mesh.name);
-            suggestions::of(&snapshot, &mesh, &observed, proxies, service.as_deref(), Timestamp::now())
+            let until = observed::until(&mesh.name, &observations, &observed).unwrap_or_else(Timestamp::now);
+            suggestions::of(&snapshot, &mesh, &observed, proxies, service.as_deref(), until)
         })
         .await
     }
@@ -468,20 +458,5 @@ impl Proxies {
         let pair = authority.client().map_err(failed)?;
         let tls = client::tls(authority.certificate(), &pair).map_err(InspectError::Failed)?;
         Ok(Endpoint { address, port, tls: Some(tls) })
-    }
-}
-
-/// What Envoy calls it.
-fn path(view: AdminView) -> &'static str {
-    match view {
-        AdminView::ConfigDump { include_eds: false } => "/config_dump",
-        AdminView::ConfigDump { include_eds: true } => "/config_dump?include_eds",
-        AdminView::Stats { format: Format::Text, used_only: false } => "/stats",
-        AdminView::Stats { format: Format::Text, used_only: true } => "/stats?usedonly",
-        AdminView::Stats { format: Format::Json, used_only: false } => "/stats?format=json",
-        AdminView::Stats { format: Format::Json, used_only: true } => "/stats?format=json&usedonly",
-        AdminView::SniUsage => SNI_USAGE,
-        AdminView::Clusters { format: Format::Text } => "/clusters",
-        AdminView::Clusters { format: Format::Json } => "/clusters?format=json",
     }
 }

@@ -8,10 +8,10 @@
 //! A shard is written by adding what this control plane saw to what is stored, at the version that was read. So
 //! several control planes may write one shard: the second finds its version outdated, reads, and adds again.
 
-mod keeping;
 mod ledger;
 mod metrics;
 mod record;
+mod writer;
 
 use std::{
     collections::BTreeMap,
@@ -26,9 +26,9 @@ use store::{Snapshot, Store};
 use tokio::sync::Notify;
 use topology::observed::{Edge, Observed};
 
-pub use keeping::Pace;
 use ledger::Ledger;
 pub use metrics::Meter;
+pub use writer::Pace;
 
 /// How many edges of a mesh are kept.
 pub const MAX_EDGES: usize = 100_000;

@@ -1,7 +1,7 @@
 //! What changes would do, computed before they are made.
 //!
 //! ```text
-//!   admitted changes ─▶ a copy of the topology ─▶ whom it concerns ─▶ both plans, encoded ─▶ the difference
+//!   admitted changes ─▶ a copy of the topology ─▶ affected proxies ─▶ both plans, encoded ─▶ the difference
 //!                                              └▶ permissions, before and after ─▶ who may call whom
 //! ```
 //!

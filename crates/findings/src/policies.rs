@@ -124,20 +124,35 @@ fn shadowed(mesh: &MeshSnapshot, slots: &Slots, policy: &Policy) -> Option<Findi
     Some(about(policy, Code::Shadowed, format!("overridden by {}", by.join(", "))))
 }
 
-/// Permissions that say the opposite about the same clients.
+/// Permissions that say the opposite about the same clients, and entries of this one that do.
 fn contradictions(mesh: &MeshSnapshot, slots: &Slots, policy: &Policy) -> Vec<Finding> {
     let mut found = BTreeSet::new();
-    for ClientDecision { slot, clients, allowed } in decisions(policy) {
-        for other in others(mesh, slots.policies(&slot), policy) {
-            if decisions(other).iter().any(|said| said.slot == slot && said.allowed != allowed) {
-                found.insert((other.view.kri.clone(), clients.clone()));
+    let own = decisions(policy);
+    for said in &own {
+        let opposite = |other: &ClientDecision| other.slot == said.slot && other.allowed != said.allowed;
+        for other in others(mesh, slots.policies(&said.slot), policy) {
+            if decisions(other).iter().any(opposite) {
+                let wins = match said.in_from {
+                    true if other.view.precedence > policy.view.precedence => "that one wins",
+                    true => "this one wins",
+                    false if said.allowed => "that one wins, because it denies",
+                    false => "this one wins, because it denies",
+                };
+                let text = format!("{} says the opposite about {}; {wins}", other.view.kri, said.clients);
+                found.insert(text);
             }
         }
+        if said.allowed && own.iter().any(opposite) {
+            let last = own.iter().rfind(|it| it.slot == said.slot).map(|last| last.allowed);
+            let wins = match (said.in_from, last) {
+                (true, Some(true)) => "the last entry wins, which allows them",
+                (true, _) => "the last entry wins, which denies them",
+                (false, _) => "the deny wins",
+            };
+            found.insert(format!("it both allows and denies {}; {wins}", said.clients));
+        }
     }
-    let text = |(other, clients): (Kri, String)| {
-        about(policy, Code::Contradiction, format!("{other} says the opposite about {clients}"))
-    };
-    found.into_iter().map(text).collect()
+    found.into_iter().map(|text| about(policy, Code::Contradiction, text)).collect()
 }
 
 /// The policies behind these keys, without the one that is looked at and those that only pretend to be there.

@@ -71,30 +71,33 @@ pub(crate) struct ClientDecision {
     pub(crate) slot: Slot,
     pub(crate) clients: String,
     pub(crate) allowed: bool,
+    /// Whether it is an entry of `from`, of which the order decides.
+    pub(crate) in_from: bool,
 }
 
 /// What a permission says, client by client.
 pub(crate) fn decisions(policy: &Policy) -> Vec<ClientDecision> {
     let (kind, reach) = (policy.resource.kind(), reach(policy));
-    let decision = |clients: String, allowed| ClientDecision {
+    let decision = |clients: String, allowed, in_from| ClientDecision {
         slot: Slot { kind, reach: reach.clone(), about: format!("clients {clients}") },
         clients,
         allowed,
+        in_from,
     };
     let mut all = Vec::new();
     for entry in &policy.view.from {
         match entry.conf.value.get("action").and_then(Value::as_str) {
             Some("Allow" | "AllowWithShadowDeny") => {
-                all.push(decision(json!(entry.target).to_string(), true))
+                all.push(decision(json!(entry.target).to_string(), true, true));
             }
-            Some("Deny") => all.push(decision(json!(entry.target).to_string(), false)),
+            Some("Deny") => all.push(decision(json!(entry.target).to_string(), false, true)),
             _ => {}
         }
     }
     for rule in &policy.view.rules {
         for (list, allowed) in [("allow", true), ("allowWithShadowDeny", true), ("deny", false)] {
             let clients = rule.conf.value.get(list).and_then(Value::as_array).into_iter().flatten();
-            all.extend(clients.map(|client| decision(client.to_string(), allowed)));
+            all.extend(clients.map(|client| decision(client.to_string(), allowed, false)));
         }
     }
     all

@@ -5,7 +5,7 @@ use resources::{
     finding::{Code, Finding},
     labels,
 };
-use topology::{MeshSnapshot, Mode, Said, Trimming};
+use topology::{MeshSnapshot, Mode, ModeSource, Trimming};
 
 /// Of what the mesh, or the control plane for it, asks for.
 pub(crate) fn of_mesh(mesh: &MeshSnapshot) -> Vec<Finding> {
@@ -28,7 +28,7 @@ pub(crate) fn of_proxy(mesh: &MeshSnapshot, dataplane: &Resource) -> Option<Vec<
         found.push(Finding::about(Code::UnknownMode, kri.clone(), text));
     }
     let trimming = mesh.trimming(dataplane);
-    if trimming.said == Said::ByProxy {
+    if trimming.said == ModeSource::ByProxy {
         let text = inactive(&trimming, &format!("Dataplane {}", dataplane.name()));
         found.extend(text.map(|text| Finding::about(Code::TrimmingInactive, kri, text)));
     }

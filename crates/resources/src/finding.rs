@@ -90,8 +90,9 @@ codes! {
         traffic with mutual TLS fails.",
         "Look for errors of the certificate authority in the control plane's log, and check that the proxy is connected.";
     Contradiction = "contradiction", Warning,
-        "Two permissions for the same proxies contradict each other about the same clients. Deny takes \
-        precedence over allow.",
+        "Permissions for the same proxies, or entries of one permission, say the opposite about the same clients. Of \
+         `rules` a deny wins; of `from` the policy that takes precedence wins, and of one policy the last entry. The \
+         finding says which one wins.",
         "Delete one of the two.";
     HostnameConflict = "hostname-conflict", Warning,
         "A hostname and port are claimed twice: by two VirtualOutbounds, by a VirtualOutbound and a service, or by \

@@ -3,6 +3,7 @@
 //! Resources need nothing but the crate of resources. Everything that runs is behind the feature `running`, so that
 //! tests of pure crates do not build servers.
 
+pub mod body;
 #[cfg(feature = "running")]
 pub mod collector;
 pub mod kuma;
@@ -14,3 +15,5 @@ pub mod ports;
 pub mod postgres;
 pub mod resource;
 pub mod skip;
+pub mod spec;
+pub mod zones;

@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Labels, Resource, Spec, Status, format};
 use serde_json::{Value, json};
 
+use crate::spec;
+
 pub fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
@@ -89,4 +91,32 @@ pub fn service(mesh: &str, name: &str, pairs: &[(&str, &str)]) -> Resource {
         "identities": [{ "type": "ServiceTag", "value": name }]
     });
     complete(Key::new(Kind::MeshService, mesh, name), pairs, spec)
+}
+
+/// A Dataplane of the mesh `default`.
+#[track_caller]
+pub fn dataplane(name: &str, pairs: &[(&str, &str)], networking: Value) -> Resource {
+    complete(Key::new(Kind::Dataplane, "default", name), pairs, json!({ "networking": networking }))
+}
+
+/// A policy of the mesh `default`.
+#[track_caller]
+pub fn policy(kind: Kind, name: &str, spec: Value) -> Resource {
+    complete(Key::new(kind, "default", name), &[], spec)
+}
+
+/// A MeshTrafficPermission for callers of what `target` selects: what happens to each, such as `Allow`.
+#[track_caller]
+pub fn permission(name: &str, target: Value, clients: &[(Value, &str)]) -> Resource {
+    let decided = |(client, action): &(Value, &str)| spec::entry(client.clone(), json!({ "action": action }));
+    let from: Vec<Value> = clients.iter().map(decided).collect();
+    policy(Kind::MeshTrafficPermission, name, json!({ "targetRef": target, "from": from }))
+}
+
+/// A MeshTimeout of what `target` selects, for calls of everything; connections may be idle for so long.
+#[track_caller]
+pub fn timeout(name: &str, target: Value, idle_seconds: u32) -> Resource {
+    let mut spec = spec::to_all(json!({ "idleTimeout": format!("{idle_seconds}s") }));
+    spec["targetRef"] = target;
+    policy(Kind::MeshTimeout, name, spec)
 }

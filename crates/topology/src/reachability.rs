@@ -44,11 +44,11 @@ use crate::{
 };
 use names::Name;
 
-pub use mode::{Inactive, Mode, Said, Trimming, label_of_zone};
+pub use mode::{Inactive, Mode, ModeSource, Trimming, label_of_zone};
 pub use near_misses::near_misses;
 pub use row::Row;
 pub use row::Rules;
-pub(crate) use rules::{AddedUp, PolicyLists, distinct, of_inbounds};
+pub(crate) use rules::{PolicyLists, RulesetCache, distinct, of_inbounds};
 pub(crate) use unseen::Unseen;
 
 /// What a server can know of a client: whether it has a certificate, and what is in it. Cheap to clone and to compare.

@@ -258,6 +258,12 @@ impl State {
         self.meshes.values().map(|mesh| mesh.host_claims.kept()).sum()
     }
 
+    /// How many rows of the graph were worked out since the beginning, and servers that are not known here asked about,
+    /// for proving that cost follows change.
+    pub fn reach_work(&self) -> u64 {
+        self.meshes.values().map(|mesh| mesh.reach.work).sum()
+    }
+
     /// How many views of policies were made since the beginning, for proving that one per version is.
     pub fn views_made(&self) -> u64 {
         self.made.views

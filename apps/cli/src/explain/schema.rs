@@ -106,14 +106,13 @@ impl Schemas {
         if let Some(values) = choices(&element) {
             out.insert("enum".into(), values);
         }
-        // An empty object only says that the whole may be left out.
-        let default =
-            field.schema.get("default").filter(|default| !default.is_null() && **default != json!({}));
+        // A required field has no default, and a zero only says that the field may be left out.
+        let default = field.schema.get("default").filter(|default| !field.required && !is_zero(default));
         if let Some(default) = default {
             out.insert("default".into(), default.clone());
         }
         for limit in ["minimum", "maximum", "pattern"] {
-            if let Some(value) = element.get(limit) {
+            if let Some(value) = element.get(limit).filter(|value| !is_zero(value)) {
                 out.insert(limit.into(), value.clone());
             }
         }
@@ -179,6 +178,18 @@ impl Schemas {
             }
         }
         schema
+    }
+}
+
+/// Whether a value says nothing: the number 0, an empty text or list, an object of nothing else.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(_) => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_zero),
     }
 }
 

@@ -63,6 +63,9 @@ pub struct Permissions {
     /// How long calls must have been observed, such as 36h or 7d
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = parse_window)]
     min_window: GoDuration,
+    /// How long the mode must have been shadow before it becomes enforce, such as 12h or 7d
+    #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = parse_window)]
+    min_shadow: GoDuration,
     /// Only this step; those before it must be done
     #[arg(long, value_name = "NAME")]
     step: Option<Step>,
@@ -295,10 +298,7 @@ impl Walk<'_> {
             say(step, &format!("{names} allow everyone: nothing is trimmed before the step deny ends that"));
         }
         let mut missing = self.evidence(&suggestions)?.all();
-        if mesh.mode() < Mode::Shadow {
-            missing
-                .push("the mode of the mesh was never shadow, so trimmed calls were not counted".to_owned());
-        }
+        missing.extend(evidence::shadow(&mesh, self.asked.min_shadow.to_std().unwrap_or_default()));
         self.set(step, mesh, Mode::Enforce, &missing)
     }
 
@@ -362,6 +362,10 @@ impl Walk<'_> {
     fn set(&self, step: Step, mesh: Mesh, mode: Mode, missing: &[String]) -> Result<Ended> {
         if !self.may(step, missing) {
             return Ok(Ended::Refused);
+        }
+        if let Some(advice) = mesh.elsewhere(mode) {
+            say(step, &advice);
+            return Ok(Ended::NotTaken);
         }
         if !self.confirmed(step)? {
             return Ok(Ended::NotTaken);

@@ -37,6 +37,30 @@ fn every_field_has_a_meaning() {
 }
 
 #[test]
+fn descriptions_are_wrapped_anew_and_zeros_of_the_schema_are_left_out() {
+    let program = Program::new();
+    let ran = program.run(&["explain", "meshretry.spec.to.default.http"]).ok();
+    let lines = ran.lines();
+    let start = lines.iter().position(|line| line.starts_with("  retryOn ")).unwrap() + 1;
+    let text: Vec<&str> =
+        lines[start..].iter().take_while(|line| line.starts_with("    ")).copied().collect();
+    let (last, full) = text.split_last().unwrap();
+    assert!(last.ends_with("refused streams."), "{text:#?}");
+    // The next word had no room in any line but the last.
+    for (line, next) in full.iter().zip(&text[1..]) {
+        let word = next.split_whitespace().next().unwrap();
+        assert!(line.len() + 1 + word.len() > 100, "{text:#?}");
+    }
+    let abort = program.run(&["explain", "meshfaultinjection.spec.rules.default.http.abort"]).ok();
+    assert!(abort.out.contains("httpStatus <integer> required\n"), "{abort:#?}");
+    let address = program.run(&["explain", "meshservice.status.addresses"]).ok();
+    let inbound = program.run(&["explain", "dataplane.networking.inbound"]).ok();
+    for ran in [abort, address, inbound] {
+        assert!(!ran.out.contains("Default:") && !ran.out.contains("Minimum: 0"), "{ran:#?}");
+    }
+}
+
+#[test]
 fn the_whole_tree_is_shown_on_request_and_ends() {
     let program = Program::new();
     for &kind in Kind::ALL.iter().filter(|kind| !kind.descriptor().path.is_empty()) {

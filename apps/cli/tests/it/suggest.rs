@@ -159,7 +159,7 @@ fn the_walk_takes_every_step_in_order_and_denies_everyone_last() {
     for mode in ["off", "shadow", "enforce"] {
         server.on("GET", "/meshes/default", 200, mesh(mode));
     }
-    let ran = migrate(&server, &["--yes"]).ok();
+    let ran = migrate(&server, &["--yes", "--min-shadow", "0s"]).ok();
     assert_eq!(
         writes(&server),
         [
@@ -173,7 +173,11 @@ fn the_walk_takes_every_step_in_order_and_denies_everyone_last() {
     let puts = server.puts();
     assert_eq!(puts[0].json(), resource("allow-to-backend-80"));
     let labels = |n: usize| puts[n].json()["labels"].clone();
-    assert_eq!(labels(1), json!({ "reachability.kuma.io/mode": "shadow", "mine": "kept" }));
+    let since = &labels(1)["reachability.kuma.io/shadow-since"];
+    assert!(since.as_str().unwrap().parse::<i64>().is_ok(), "{since}");
+    let shadow = json!({ "reachability.kuma.io/mode": "shadow", "mine": "kept",
+        "reachability.kuma.io/shadow-since": since });
+    assert_eq!(labels(1), shadow);
     assert_eq!(labels(2), json!({ "reachability.kuma.io/mode": "enforce", "mine": "kept" }));
     assert_eq!(puts[3].json(), closing());
     for said in [
@@ -204,6 +208,11 @@ fn a_step_without_its_evidence_is_refused_and_says_what_is_missing() {
     refused(&of(&short), "check", "time: calls were observed for 3 h, and 7 d are required (--min-window)");
     let ran = migrate(&of(&short), &["--step", "check", "--min-window", "2h"]).ok();
     assert!(ran.err.contains("calls are observed since 2026-01-01T00:00:00Z (10800 s)"), "{ran:#?}");
+    short["window"]["newest"] = json!("kri_msvc_default___db_80");
+    refused(&of(&short), "check", "time: calls to kri_msvc_default___db_80 were observed for 3 h");
+    let mut zones = complete();
+    zones["otherZones"] = json!(true);
+    refused(&of(&zones), "check", "the callers of other zones, which only their control planes know");
     let mut never = complete();
     never["window"] = json!({ "since": null, "until": "", "seconds": 0 });
     refused(&of(&never), "check", "reports of calls: no proxy has sent one yet");
@@ -268,7 +277,29 @@ fn calls_that_would_be_trimmed_stop_the_walk_unless_a_policy_denies_them_by_name
     denied["denied"] = json!([edge]);
     let server = control_plane("shadow", &denied);
     server.replace("GET", OBSERVED, 200, seen);
-    migrate(&server, &["--yes", "--step", "enforce"]).ok();
+    migrate(&server, &["--yes", "--step", "enforce", "--min-shadow", "0s"]).ok();
+}
+
+#[test]
+fn a_mesh_stays_in_shadow_for_a_while_before_anything_is_enforced() {
+    let now = jiff::Timestamp::now().as_second();
+    let since = |seconds: i64| {
+        let server = control_plane("shadow", &complete());
+        let mut shadowed = mesh("shadow");
+        shadowed["labels"]["reachability.kuma.io/shadow-since"] = json!((now - seconds).to_string());
+        server.replace("GET", "/meshes/default", 200, shadowed);
+        server
+    };
+    let hour = 3600;
+    refused(
+        &since(3 * hour + 600),
+        "enforce",
+        "time in mode shadow: it is 3 h, and 24 h are required (--min-shadow)",
+    );
+    migrate(&since(25 * hour), &["--yes", "--step", "enforce"]).ok();
+    migrate(&since(3 * hour), &["--yes", "--step", "enforce", "--min-shadow", "2h"]).ok();
+    let unknown = "time in mode shadow: since when it is so is not known";
+    refused(&control_plane("shadow", &complete()), "enforce", unknown);
 }
 
 #[test]
@@ -304,6 +335,30 @@ fn nothing_is_changed_without_agreement_and_in_a_dry_run() {
     assert_eq!(writes(&server), Vec::<String>::new());
     program.run_with_stdin(&walk, "y\n").ok();
     assert_eq!(writes(&server).len(), 1);
+}
+
+#[test]
+fn the_shortest_of_several_windows_counts() {
+    let mut short = complete();
+    short["window"]["seconds"] = json!(3600);
+    let server = control_plane("off", &complete());
+    server.on("GET", &format!("{SUGGESTIONS}?service=old"), 200, complete());
+    server.on("GET", &format!("{SUGGESTIONS}?service=new"), 200, short);
+    let flags = ["--step", "check", "--service", "old", "--service", "new"];
+    let ran = migrate(&server, &flags);
+    assert!(ran.code == 3 && ran.err.contains("observed for 1 h, and 7 d"), "{ran:#?}");
+}
+
+#[test]
+fn a_mesh_of_a_global_control_plane_gets_its_mode_there() {
+    let server = control_plane("off", &complete());
+    let mut global = mesh("off");
+    global["labels"]["kuma.io/origin"] = json!("global");
+    server.replace("GET", "/meshes/default", 200, global);
+    let ran = migrate(&server, &["--yes", "--step", "shadow"]);
+    let advice = "run `kumactl edit mesh default` there, give it the label reachability.kuma.io/mode: shadow";
+    assert!(ran.code == 4 && ran.err.contains(advice), "{ran:#?}");
+    assert_eq!(writes(&server), Vec::<String>::new());
 }
 
 #[test]

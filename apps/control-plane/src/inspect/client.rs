@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use api::{AdminView, Format};
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header::HOST};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
@@ -30,6 +31,11 @@ const TOTAL: Duration = Duration::from_secs(5);
 
 /// No proxy has more to say; one that does is not worth the memory.
 const MAX_ANSWER: usize = 64 << 20;
+
+/// What zone proxies count by server name, what none of them leads to, and for how long it has been counted: a small
+/// part of all statistics.
+const SNI_USAGE: &str =
+    "/stats?usedonly&filter=system_sni_%7C%5Eserver%5C.uptime%24%7C%5C.no_filter_chain_match%24";
 
 /// Where an admin interface is.
 pub struct Endpoint {
@@ -123,5 +129,20 @@ where
             Err(format!("the answer is larger than {MAX_ANSWER} bytes"))
         }
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The path of a view in the admin interface.
+pub fn path(view: AdminView) -> &'static str {
+    match view {
+        AdminView::ConfigDump { include_eds: false } => "/config_dump",
+        AdminView::ConfigDump { include_eds: true } => "/config_dump?include_eds",
+        AdminView::Stats { format: Format::Text, used_only: false } => "/stats",
+        AdminView::Stats { format: Format::Text, used_only: true } => "/stats?usedonly",
+        AdminView::Stats { format: Format::Json, used_only: false } => "/stats?format=json",
+        AdminView::Stats { format: Format::Json, used_only: true } => "/stats?format=json&usedonly",
+        AdminView::SniUsage => SNI_USAGE,
+        AdminView::Clusters { format: Format::Text } => "/clusters",
+        AdminView::Clusters { format: Format::Json } => "/clusters?format=json",
     }
 }

@@ -14,7 +14,7 @@ use plan::{Applying, Calls, Class, ProxyTraits};
 use resources::{Resource, naming::SpiffeId};
 use topology::{
     ClientClass, DestinationId, MeshSnapshot, Mode,
-    observed::{Caller, Edge, Seen, destination_text},
+    observed::{Caller, Edge, Observed, Seen, destination_text},
 };
 
 use crate::observed::Observations;
@@ -36,9 +36,7 @@ pub fn of(
     wanted: WantedEdges,
 ) -> ObservedCalls {
     let observed = observations.of_mesh(&mesh.name);
-    let reported = observations.last_report(&mesh.name);
-    let seen = observed.edges.values().map(|seen| seen.last);
-    let until: Option<Timestamp> = seen.chain(reported).chain(observed.since).max();
+    let until = until(&mesh.name, observations, &observed);
     let mut shadowed = Shadowed::of(mesh, traits);
     let mut edges: Vec<(&Edge, &Seen, bool)> = Vec::new();
     for (edge, seen) in &observed.edges {
@@ -58,6 +56,13 @@ pub fn of(
         dropped: observed.truncated,
         proxies: ReportingProxies { reporting, connected },
     }
+}
+
+/// When the last report came, as far as is known: other control planes on the same store keep when a call was last seen,
+/// and not when nothing was.
+pub fn until(mesh: &str, observations: &Observations, observed: &Observed) -> Option<Timestamp> {
+    let seen = observed.edges.values().map(|seen| seen.last);
+    seen.chain(observations.last_report(mesh)).chain(observed.since).max()
 }
 
 fn call((edge, seen, would_be_trimmed): (&Edge, &Seen, bool)) -> ObservedCall {

@@ -15,12 +15,12 @@ use plan::{Calls, ProxyTraits, access};
 use resources::{Key, Resource, kinds::dataplane::Dataplane, naming::Kri};
 use store::Snapshot;
 use topology::{
-    ClientClass, Destination, DestinationId, MeshSnapshot, Mode, Said,
+    ClientClass, Destination, DestinationId, MeshSnapshot, Mode, ModeSource,
     reachability::explain::{self, Call, Explanation, explain},
 };
 
 use crate::push::planned;
-use measure::{Measure, Offered};
+use measure::{ClassFootprint, Measure};
 
 /// More destinations than this are not listed.
 const MAX_DESTINATIONS: usize = 1000;
@@ -33,10 +33,10 @@ pub fn mode(mesh: &MeshSnapshot, dataplane: &Resource) -> ModeInUse {
     ModeInUse {
         asked: trimming.mode.word(),
         said_by: match trimming.said {
-            Said::ByProxy => "Dataplane",
-            Said::ByZone => "zone",
-            Said::ByMesh => "Mesh",
-            Said::ByControlPlane => "control plane",
+            ModeSource::ByProxy => "Dataplane",
+            ModeSource::ByZone => "zone",
+            ModeSource::ByMesh => "Mesh",
+            ModeSource::ByControlPlane => "control plane",
         },
         active: trimming.active().word(),
         inactive: trimming.inactive.filter(|_| trimming.mode != Mode::Off).map(|why| why.to_string()),
@@ -45,28 +45,28 @@ pub fn mode(mesh: &MeshSnapshot, dataplane: &Resource) -> ModeInUse {
 }
 
 /// A proxy, and what it has with trimming and without.
-struct Sight<'a> {
+struct ProxyView<'a> {
     snapshot: &'a Snapshot,
     mesh: &'a MeshSnapshot,
     dataplane: Arc<Resource>,
     class: ClientClass,
-    before: Arc<Offered>,
-    after: Arc<Offered>,
+    before: Arc<ClassFootprint>,
+    after: Arc<ClassFootprint>,
     /// Whether the proxy is sent what is there with trimming.
     trims: bool,
 }
 
-impl<'a> Sight<'a> {
+impl<'a> ProxyView<'a> {
     fn of(
         (snapshot, mesh): (&'a Snapshot, &'a MeshSnapshot),
         traits: &ProxyTraits,
         measure: &mut Measure,
-    ) -> Result<Sight<'a>, plan::Error> {
+    ) -> Result<ProxyView<'a>, plan::Error> {
         let (_, class, dataplane) = planned(mesh, traits, Calls::of)?;
         let client = ClientClass::of(mesh, &dataplane);
         let (before, after) = measure.both(mesh, class, &client);
         let trims = mesh.trimming(&dataplane).active() == Mode::Enforce;
-        Ok(Sight { snapshot, mesh, dataplane, class: client, before, after, trims })
+        Ok(ProxyView { snapshot, mesh, dataplane, class: client, before, after, trims })
     }
 
     fn is_trimmed(&self, id: &DestinationId) -> bool {
@@ -151,7 +151,7 @@ pub fn of_proxy(
         true => Measure::of_destinations(),
         false => Measure::default(),
     };
-    let sight = Sight::of((snapshot, mesh), traits, &mut measure).map_err(unsupported)?;
+    let sight = ProxyView::of((snapshot, mesh), traits, &mut measure).map_err(unsupported)?;
     let mode = mode(mesh, &sight.dataplane);
     match to {
         Some(to) => one(&sight, mode, to).map(OfProxy::One).map_err(InspectError::NotFound),
@@ -159,7 +159,7 @@ pub fn of_proxy(
     }
 }
 
-fn all(sight: &Sight<'_>, mode: ModeInUse) -> ProxyReachability {
+fn all(sight: &ProxyView<'_>, mode: ModeInUse) -> ProxyReachability {
     let mut counts = Counts::default();
     let mut destinations: Vec<Reached> = Vec::new();
     for id in &sight.before.destinations {
@@ -179,7 +179,7 @@ fn all(sight: &Sight<'_>, mode: ModeInUse) -> ProxyReachability {
     ProxyReachability { kri: sight.kri(), mode, counts, report, destinations, truncated }
 }
 
-fn one(sight: &Sight<'_>, mode: ModeInUse, to: &str) -> Result<DestinationReachability, String> {
+fn one(sight: &ProxyView<'_>, mode: ModeInUse, to: &str) -> Result<DestinationReachability, String> {
     let found = access::destinations(sight.mesh, to)?;
     let ids: Vec<DestinationId> = found.iter().map(|destination| destination.id.clone()).collect();
     let lookup = |key: &Key| sight.snapshot.get(key);
@@ -273,8 +273,16 @@ pub fn trims(snapshot: &Snapshot, mesh: &MeshSnapshot, traits: &ProxyTraits, ids
     if mesh.trimming(dataplane).active() != Mode::Enforce {
         return false;
     }
-    let sight = Sight::of((snapshot, mesh), traits, &mut Measure::of_destinations());
+    let sight = ProxyView::of((snapshot, mesh), traits, &mut Measure::of_destinations());
     sight.is_ok_and(|sight| sight.are_trimmed(ids))
+}
+
+/// What a global control plane says about the proxies of a mesh.
+pub fn elsewhere(mesh: &str) -> InspectError {
+    InspectError::Elsewhere(format!(
+        "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not this \
+         global control plane: ask the control planes of the zones"
+    ))
 }
 
 /// What trimming does for the proxies of a mesh, from the offset on, or would do.
@@ -290,7 +298,7 @@ pub fn of_mesh(
     let items = page.map(|dataplane| {
         let mode = mode(mesh, dataplane);
         let wanted = mode.asked != Mode::Off.word() && measure.planned() < BUDGET;
-        let sight = wanted.then(|| Sight::of((snapshot, mesh), &traits(dataplane), &mut measure).ok());
+        let sight = wanted.then(|| ProxyView::of((snapshot, mesh), &traits(dataplane), &mut measure).ok());
         let sight = sight.flatten();
         ProxySavings { name: dataplane.name().to_owned(), mode, report: sight.map(|sight| sight.report()) }
     });

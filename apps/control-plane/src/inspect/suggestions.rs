@@ -22,14 +22,14 @@ pub fn of(
     observed: &Observed,
     proxies: Proxies,
     service: Option<&str>,
-    now: Timestamp,
+    until: Timestamp,
 ) -> Result<Suggestions, InspectError> {
     // A federated zone writes only what says that it is the zone's; another one does not mind.
     let labels = Labels::from([(labels::ORIGIN.to_owned(), labels::ORIGIN_ZONE.to_owned())]);
     let question = Question {
         mesh,
         observed,
-        now,
+        until,
         service,
         stored: &|key| snapshot.get(key).cloned(),
         labels: &labels,
@@ -42,7 +42,11 @@ pub fn of(
         notes: permission.notes,
     });
     Ok(Suggestions {
-        window: window(found.since, found.until),
+        window: Window {
+            newest: found.newest.as_ref().map(destination_text),
+            ..window(found.since, found.until)
+        },
+        other_zones: found.other_zones,
         warnings: found.warnings,
         permissions: permissions.collect(),
         denied: found.denied.iter().map(denied).collect(),
@@ -58,6 +62,7 @@ fn window(since: Option<Timestamp>, until: Timestamp) -> Window {
     let length = since.map_or(SignedDuration::ZERO, |since| until.duration_since(since));
     Window {
         since: since.map(|since| since.to_string()),
+        newest: None,
         until: until.to_string(),
         seconds: u64::try_from(length.as_secs()).unwrap_or_default(),
     }

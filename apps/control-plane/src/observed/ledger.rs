@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use topology::observed::{Edge, Observed, Seen};
 
 use super::{
-    keeping::Pace,
     record::{self, SHARDS},
+    writer::Pace,
 };
 
 /// The shards of a mesh.

@@ -12,7 +12,7 @@ use crate::world::resource;
 fn dataplane(labels: &[(&str, &str)], networking: Value) -> Resource {
     let mut networking = networking;
     networking["address"] = json!("10.0.0.1");
-    resource(Key::new(Kind::Dataplane, "default", "dp-1"), labels, json!({ "networking": networking }))
+    testkit::resource::dataplane("dp-1", labels, networking)
 }
 
 /// The identities in the certificate.

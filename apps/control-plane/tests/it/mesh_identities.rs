@@ -90,7 +90,7 @@ fn web(labels: &[(&str, &str)]) -> Resource {
 
 fn named(name: &str, labels: &[(&str, &str)]) -> Resource {
     let networking = json!({ "address": "127.0.2.1", "inbound": [{ "port": 80 }] });
-    resource(Key::new(Kind::Dataplane, "default", name), labels, json!({ "networking": networking }))
+    testkit::resource::dataplane(name, labels, networking)
 }
 
 const WORKLOAD: [(&str, &str); 1] = [("kuma.io/workload", "web")];

@@ -28,7 +28,7 @@ fn caller() -> Resource {
         "inbound": [{ "port": 80, "tags": { "kuma.io/service": "web" } }],
         "outbound": [{ "port": 10_000, "backendRef": reference }]
     });
-    resource(Key::new(Kind::Dataplane, "default", "web"), &[], json!({ "networking": networking }))
+    testkit::resource::dataplane("web", &[], networking)
 }
 
 async fn backends() -> World {

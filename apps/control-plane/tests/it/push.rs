@@ -403,7 +403,7 @@ async fn an_application_is_not_offered_a_service_where_it_answers_itself() {
         let inbound = json!([{ "address": address, "port": 80, "tags": { "kuma.io/service": name } }]);
         let networking = json!({ "address": "127.0.2.1", "inbound": inbound,
             "transparentProxying": { "redirectPortInbound": 15006, "redirectPortOutbound": 15001 } });
-        resource(Key::new(Kind::Dataplane, "default", name), &[], json!({ "networking": networking }))
+        testkit::resource::dataplane(name, &[], networking)
     };
     world.put([transparent("one", "127.0.2.1"), transparent("odd", "241.0.0.1")]).await;
     let listeners =

@@ -19,7 +19,7 @@ use crate::world::{ConnectedProxy, World, dataplane, mesh, resource, service, tr
 /// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
 pub type Write = (u8, u8, Option<Content>);
 
-/// The second number says whom it selects, if it is a policy.
+/// The second number says which proxies it selects, if it is a policy.
 pub type Content = ([u8; 4], u8);
 
 /// Some writes in one batch, and which proxies get their turn afterwards.
@@ -400,7 +400,7 @@ async fn live(push: Arc<Push>, traits: ProxyTraits, ending: Shutdown) -> Connect
     }
 }
 
-/// Proxies work all the time, while policies change whom they are for, and Dataplanes their labels.
+/// Proxies work all the time, while policies change their targets, and Dataplanes their labels.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_missed_by_proxies_that_policies_start_and_cease_to_select() {
     let world = World::new();

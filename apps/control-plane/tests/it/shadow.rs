@@ -13,7 +13,7 @@ use crate::{
     observed::ALL,
     proxies::Server,
     trimmed::{callable, dataplane, permission, server, service},
-    world::{self, Proxy, resource},
+    world::{self, ConnectedProxy, resource},
 };
 
 const CALLED: &str = "kri_msvc_default___s1_80";
@@ -33,7 +33,7 @@ struct Shadow {
 }
 
 impl Shadow {
-    async fn with(client: Resource, others: impl IntoIterator<Item = Resource>) -> (Shadow, Proxy) {
+    async fn with(client: Resource, others: impl IntoIterator<Item = Resource>) -> (Shadow, ConnectedProxy) {
         let made = Server::new(false, Duration::ZERO).await;
         let metrics = Metrics::default();
         let observations = Arc::new(Observations::new(made.world.store.clone(), &metrics));
@@ -64,7 +64,7 @@ impl Shadow {
     }
 
     /// Whether enforcing takes `s1` from the proxy.
-    async fn enforced(self, proxy: Proxy) -> bool {
+    async fn enforced(self, proxy: ConnectedProxy) -> bool {
         drop(proxy);
         self.server.world.put([mesh("enforce")]).await;
         !callable(&self.server.world.proxy("default", "web").await).contains(&1)
@@ -87,7 +87,7 @@ async fn calls_that_trimming_would_take_away_are_counted_and_marked() {
     assert!(shadow.enforced(web).await);
 }
 
-/// `web` with something besides in its networking.
+/// `web` with an addition to its networking.
 fn web(besides: &str, value: serde_json::Value) -> Resource {
     let tags = json!({ "kuma.io/service": "web", "kuma.io/protocol": "http" });
     let mut networking = json!({

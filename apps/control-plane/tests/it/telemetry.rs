@@ -4,6 +4,7 @@ use control_plane::telemetry_backends;
 use resources::{Key, Kind, Resource, Status};
 use runtime::Shutdown;
 use serde_json::json;
+use testkit::resource::policy;
 
 use crate::world::{World, eventually, mesh, registrar, resource};
 
@@ -29,10 +30,6 @@ async fn a_backend_that_no_policy_refers_to_says_so() {
     let expected = "False NotReferenced: Not referenced by any observability policy";
     eventually("the status is written", || condition(&world, "otel").as_deref() == Some(expected)).await;
     shutdown.begin();
-}
-
-fn policy(kind: Kind, name: &str, spec: serde_json::Value) -> Resource {
-    resource(Key::new(kind, "default", name), &[], spec)
 }
 
 #[tokio::test]

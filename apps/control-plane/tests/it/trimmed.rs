@@ -1,8 +1,9 @@
-//! A mesh in which each proxy gets what its permissions let it call: what wakes whom.
+//! A mesh in which each proxy gets what its permissions let it call: which changes wake which proxies.
 
 use control_plane::push::Work;
 use resources::{Key, Kind, Resource, Status};
 use serde_json::{Value, json};
+use testkit::spec;
 use xds::Type;
 
 use crate::world::{self, ConnectedProxy, World, resource, traits};
@@ -28,7 +29,7 @@ pub fn dataplane(name: &str, service: &str, address: &str) -> Resource {
     let networking = json!({
         "address": address, "inbound": [{ "port": 80, "tags": tags }], "transparentProxying": {},
     });
-    resource(Key::new(Kind::Dataplane, "default", name), &[], json!({ "networking": networking }))
+    testkit::resource::dataplane(name, &[], networking)
 }
 
 /// The server of a service, by number.
@@ -38,15 +39,10 @@ pub fn server(number: u8) -> Resource {
 
 /// Lets these services, and no others, call the service of this number.
 pub fn permission(number: u8, clients: &[&str]) -> Resource {
-    let entry = |client: &&str| json!({ "targetRef": { "kind": "MeshService", "name": client }, "default": { "action": "Allow" } });
-    let from: Vec<Value> = clients.iter().map(entry).collect();
-    // Somebody must be spoken of.
-    let nobody =
-        json!({ "targetRef": { "kind": "MeshService", "name": "nobody" }, "default": { "action": "Allow" } });
-    let from: Vec<Value> = from.into_iter().chain([nobody]).collect();
-    let top = json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": format!("s{number}") } });
-    let key = Key::new(Kind::MeshTrafficPermission, "default", &format!("p{number}"));
-    resource(key, &[], json!({ "targetRef": top, "from": from }))
+    // A permission names one client at least.
+    let clients: Vec<(Value, &str)> =
+        clients.iter().chain(&["nobody"]).map(|client| (spec::service(client), "Allow")).collect();
+    testkit::resource::permission(&format!("p{number}"), spec::tagged(&format!("s{number}")), &clients)
 }
 
 /// The services that a proxy has clusters for, by number.

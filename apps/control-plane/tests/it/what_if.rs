@@ -14,8 +14,9 @@ use api::{
 use control_plane::{inspect::Proxies, push::Work};
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
+use testkit::resource::timeout;
 
-use crate::world::{ConnectedProxy, World, dataplane, mesh, resource, service};
+use crate::world::{ConnectedProxy, World, dataplane, mesh, service};
 
 /// Asks what would happen if these resources were there.
 pub async fn ask(world: &World, resources: impl IntoIterator<Item = Resource>) -> Consequences {
@@ -32,12 +33,6 @@ pub async fn ask_without(world: &World, kind: Kind, name: &str) -> Consequences 
 async fn ask_for(world: &World, hypothesis: Hypothesis) -> Consequences {
     let proxies = Proxies::new(world.store.clone(), world.push.clone(), 9901);
     proxies.what_if(hypothesis).await.unwrap()
-}
-
-pub fn timeout(name: &str, top: Value, seconds: u32) -> Resource {
-    let conf = json!({ "idleTimeout": format!("{seconds}s") });
-    let to = json!([{ "targetRef": { "kind": "Mesh" }, "default": conf }]);
-    resource(Key::new(Kind::MeshTimeout, "default", name), &[], json!({ "targetRef": top, "to": to }))
 }
 
 /// Three callers of `backend`, and a server of it.

@@ -113,7 +113,7 @@ impl World {
         self.push.caught_up().await;
     }
 
-    /// As [`World::put`], without waiting until whom it concerns has heard of it.
+    /// As [`World::put`], without waiting until affected proxies have got it.
     pub async fn put_unheard(&self, resources: impl IntoIterator<Item = Resource>) {
         let stored = self.store.snapshot().unwrap();
         let write = |resource: Resource| match stored.get(&resource.key) {

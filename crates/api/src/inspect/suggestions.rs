@@ -14,6 +14,9 @@ use crate::{Error, call::Call};
 #[serde(rename_all = "camelCase")]
 pub struct Suggestions {
     pub window: Window,
+    /// Whether clients of other zones may call what is asked about: only the control planes of their zones know their
+    /// calls.
+    pub other_zones: bool,
     /// What the suggestions may lack.
     pub warnings: Vec<String>,
     /// To be written.
@@ -34,12 +37,16 @@ pub struct Suggestions {
     pub closing: Vec<Value>,
 }
 
-/// For how long calls were observed.
+/// For how long calls to all that is asked about were observed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "SuggestionsWindow")]
 pub struct Window {
     /// `null` while no proxy has reported.
     pub since: Option<String>,
+    /// The destination that joined last, where that was after the first report of the mesh: it begins the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newest: Option<String>,
+    /// The last report.
     pub until: String,
     pub seconds: u64,
 }

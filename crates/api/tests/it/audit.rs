@@ -7,6 +7,7 @@ use identity::{KeyPair, Purpose, signing_key};
 use resources::Kind;
 use runtime::logs::Journal;
 use serde_json::{Value, json};
+use testkit::body::timeout;
 
 use crate::{
     log::Log,
@@ -16,18 +17,13 @@ use crate::{
 const ADMIN: &str = "mesh-system:admin/mesh-system:admin,mesh-system:authenticated";
 const ANONYMOUS: &str = "mesh-system:anonymous/mesh-system:unauthenticated";
 
-fn timeout(name: &str) -> Value {
-    let to = json!([{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "1s" } }]);
-    json!({ "type": "MeshTimeout", "mesh": "default", "name": name, "spec": { "to": to } })
-}
-
 /// Writes of several kinds, and what is to be recorded of them.
 async fn write(world: &World) -> Vec<Value> {
     let pair = KeyPair::generate().unwrap();
     world.store_draft(signing_key::draft(Purpose::User, "1", &pair)).await;
     let path = "/meshes/default/meshtimeouts/one";
-    world.put(path, &timeout("one")).await.expect(201);
-    world.put(path, &timeout("one")).await.expect(200);
+    world.put(path, &timeout("one", "1s")).await.expect(201);
+    world.put(path, &timeout("one", "1s")).await.expect(200);
     world.get(path).await.expect(200);
     world.delete(path).await.expect(200);
     world.send(remote(Method::DELETE, path, Body::empty())).await.expect(404);

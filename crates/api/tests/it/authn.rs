@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use resources::Kind;
 use runtime::listen::{Owner, Peer};
 use serde_json::json;
+use testkit::body::timeout;
 
 use crate::{
     log::Log,
@@ -310,7 +311,7 @@ async fn where_writes_ask_for_authentication_strangers_only_read() {
     world.store_draft(signing_key::draft(Purpose::User, "1", &pair)).await;
     let key = SigningKey { kid: "1".into(), pair };
     let path = "/meshes/default/meshtimeouts/one";
-    let body = || Body::from(timeout().to_string());
+    let body = || Body::from(timeout("one", "1s").to_string());
     for request in [remote(Method::PUT, path, body()), remote(Method::DELETE, path, Body::empty())] {
         let problem = world.send(request).await.expect_problem_titled(403, "Access Denied");
         assert!(problem["detail"].as_str().unwrap().contains("requireForWrites"), "{problem}");
@@ -322,11 +323,6 @@ async fn where_writes_ask_for_authentication_strangers_only_read() {
     request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     world.send(request).await.expect(201);
     world.delete(path).await.expect(200);
-}
-
-fn timeout() -> serde_json::Value {
-    let to = json!([{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "1s" } }]);
-    json!({ "type": "MeshTimeout", "mesh": "default", "name": "one", "spec": { "to": to } })
 }
 
 #[tokio::test]

@@ -6,17 +6,11 @@ use http::Method;
 use resources::{Draft, Key, Kind, Spec};
 use serde_json::{Value, json};
 use store::registrar::Mode;
+use testkit::body::timeout;
 
 use crate::world::{World, request, resource, zone};
 
 const TIMEOUTS: &str = "/meshes/default/meshtimeouts/one";
-
-fn timeout(name: &str, seconds: &str) -> Value {
-    json!({
-        "type": "MeshTimeout", "mesh": "default", "name": name,
-        "spec": { "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": seconds } }] },
-    })
-}
 
 #[tokio::test]
 async fn a_resource_is_shown_with_its_fields_in_order_indented_by_one_space() {

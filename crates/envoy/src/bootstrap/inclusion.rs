@@ -8,7 +8,7 @@ use plan::Counting;
 use serde_json::{Value, json};
 
 /// What Envoy counts once, not once for each object, and who looks after a proxy needs.
-const GLOBAL: [&str; 8] = [
+const GLOBAL: [&str; 10] = [
     "server.",
     "control_plane.",
     "cluster_manager.",
@@ -17,6 +17,9 @@ const GLOBAL: [&str; 8] = [
     "listener.admin.",
     "main_thread.",
     "workers.",
+    // Calls to what was trimmed, by either choice of names: the only sign that someone makes them.
+    "http.self_trimmed_outbound.downstream_rq_4xx",
+    "http.outbound_trimmed.downstream_rq_4xx",
 ];
 
 /// What is kept of every object: its name is found by one of the first four, the next says whether a proxy that ends may

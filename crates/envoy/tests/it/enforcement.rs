@@ -1,4 +1,4 @@
-//! A real Envoy lets in whom the rules let in, and counts whom it refuses.
+//! A real Envoy accepts the clients that the rules allow, and counts those it refuses.
 
 use std::{
     io::{self, BufRead, Read, Write},

@@ -66,10 +66,7 @@ fn cluster(policies: &str, protocol: &str, name: &str) -> Value {
 }
 
 fn policy(conf: &str) -> String {
-    format!(
-        "type: MeshHealthCheck\nmesh: default\nname: h\n\
-         spec: {{ to: [{{ targetRef: {{ kind: Mesh }}, default: {conf} }}] }}\n"
-    )
+    testkit::body::yaml_to_all("MeshHealthCheck", conf)
 }
 
 #[test]

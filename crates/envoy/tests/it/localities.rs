@@ -1,6 +1,7 @@
 //! Where endpoints are, and what a MeshLoadBalancingStrategy makes of it.
 
 use serde_json::{Value, json};
+use testkit::zones;
 use xds::Type;
 
 use crate::{
@@ -8,25 +9,8 @@ use crate::{
     view::{shown, target},
 };
 
-/// A service of this zone and of two others.
-const EVERYWHERE: &str = r#"
-type: MeshMultiZoneService
-mesh: default
-name: all
-spec:
-  selector: { meshService: { matchLabels: { app: backend } } }
-  ports: [{ port: 80 }]
----
-type: MeshService
-mesh: default
-name: backend
-labels: { app: backend }
-spec:
-  selector: { dataplaneTags: { kuma.io/service: backend } }
-  ports: [{ port: 80, targetPort: 8080 }]
-status:
-  tls: { status: Ready }
----
+/// The client.
+const WEB: &str = r#"
 type: Dataplane
 mesh: default
 name: web
@@ -43,16 +27,6 @@ fn near(address: &str, tags: &str) -> String {
     )
 }
 
-fn abroad(zone: &str, address: &str) -> String {
-    format!(
-        "type: MeshService\nmesh: default\nname: backend-{zone}\n\
-         labels: {{ app: backend, kuma.io/zone: {zone}, kuma.io/origin: global, kuma.io/display-name: backend }}\n\
-         spec: {{ state: Available, ports: [{{ port: 80, targetPort: 80 }}] }}\n---\n\
-         type: ZoneIngress\nname: {zone}\nzone: {zone}\n\
-         networking: {{ address: 10.1.0.1, port: 1, advertisedAddress: {address}, advertisedPort: 1 }}"
-    )
-}
-
 /// Groups of endpoints: zone, part of the zone, weight, priority, addresses; and the factor of overprovisioning.
 fn groups(locality: &str) -> (Vec<Value>, Value) {
     let policy = format!(
@@ -64,12 +38,12 @@ fn groups(locality: &str) -> (Vec<Value>, Value) {
         near("10.0.0.2", ", node: n2, rack: r1, region: west"),
         near("10.0.0.3", ", node: n3, rack: r2, region: west"),
         near("10.0.0.4", ", node: n4, rack: r3, region: east"),
-        abroad("north", "10.8.0.1"),
-        abroad("south", "10.9.0.1"),
+        zones::abroad("north", "10.8.0.1"),
+        zones::abroad("south", "10.9.0.1"),
         policy,
     ];
     let documents: Vec<&str> =
-        [SECURED, EVERYWHERE].into_iter().chain(all.iter().map(String::as_str)).collect();
+        [SECURED, zones::ALL, WEB].into_iter().chain(all.iter().map(String::as_str)).collect();
     let endpoints = shown(&target(&documents, &unified("web")), Type::Endpoint, "kri_mzsvc_default___all_80");
     let address = |endpoint: &Value| endpoint["endpoint"]["address"]["socketAddress"]["address"].clone();
     let group = |group: &Value| {

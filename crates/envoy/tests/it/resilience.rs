@@ -10,6 +10,7 @@ use std::{
 use envoy::bootstrap::ClusterNames;
 use plan::{ProxyPlan, ProxyTraits};
 use serde_json::{Value, json};
+use testkit::body::yaml_to_all;
 use xds::Type;
 
 use crate::{
@@ -296,14 +297,6 @@ fn a_dead_endpoint_is_not_noticed_by_connections_that_are_tried_again() {
     assert_eq!(failed(&world("tcp", DEFAULTS)), 0);
 }
 
-/// A policy for all calls of the proxy.
-fn policy(kind: &str, conf: &str) -> String {
-    format!(
-        "type: {kind}\nmesh: default\nname: p\n\
-         spec: {{ to: [{{ targetRef: {{ kind: Mesh }}, default: {conf} }}] }}\n"
-    )
-}
-
 #[test]
 fn a_request_that_fails_is_tried_as_often_as_the_policy_says() {
     for (conf, tries) in [
@@ -313,7 +306,7 @@ fn a_request_that_fails_is_tried_as_often_as_the_policy_says() {
         ("{ numRetries: 3, retryOn: [Retriable4xx] }", 1),
         ("{ numRetries: 0, retryOn: [5xx] }", 1),
     ] {
-        let pair = Pair::start("http", &policy("MeshRetry", &format!("{{ http: {conf} }}")));
+        let pair = Pair::start("http", &yaml_to_all("MeshRetry", &format!("{{ http: {conf} }}")));
         for endpoint in &pair.endpoints {
             endpoint.status.store(507, Ordering::SeqCst);
         }
@@ -325,7 +318,7 @@ fn a_request_that_fails_is_tried_as_often_as_the_policy_says() {
 
 #[test]
 fn what_is_over_the_limit_of_a_breaker_fails_at_once() {
-    let limits = policy("MeshCircuitBreaker", "{ connectionLimits: { maxRequests: 1 } }");
+    let limits = yaml_to_all("MeshCircuitBreaker", "{ connectionLimits: { maxRequests: 1 } }");
     for (policies, status) in [(limits.as_str(), "503"), (PLAIN, "200")] {
         let pair = Arc::new(Pair::start("http", policies));
         let busy = pair.clone();
@@ -346,7 +339,7 @@ fn what_is_over_the_limit_of_a_breaker_fails_at_once() {
 fn an_endpoint_that_fails_again_and_again_is_left_out() {
     let detection = "{ outlierDetection: { baseEjectionTime: 1m, maxEjectionPercent: 100, \
         healthyPanicThreshold: 0, detectors: { totalFailures: { consecutive: 3 } } } }";
-    let pair = Pair::start("http", &policy("MeshCircuitBreaker", detection));
+    let pair = Pair::start("http", &yaml_to_all("MeshCircuitBreaker", detection));
     pair.wait_for(&["one", "two"]);
     pair.endpoints[0].status.store(500, Ordering::SeqCst);
     pair.wait_for(&["two"]);

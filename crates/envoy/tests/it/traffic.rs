@@ -71,7 +71,7 @@ impl World {
         World::calling("backendRef: { kind: MeshService, name: one, port: 80 }", protocol, policies, traits)
     }
 
-    /// The outbound says whom it means as `called` does.
+    /// The outbound names its destination as `called` does.
     fn calling(called: &str, protocol: &str, policies: &str, traits: &ProxyTraits) -> World {
         let outbound = free_port();
         let plan = planned(protocol, policies, traits, &format!("port: {outbound}, {called}"));

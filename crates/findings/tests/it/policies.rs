@@ -96,14 +96,35 @@ fn permissions_that_contradict_each_other_are_found() {
     let client = r#"{"kind":"MeshService","name":"web"}"#;
     let found = [
         format!(
-            "contradiction kri_mtp_default___allow_: kri_mtp_default___deny_ says the opposite about {client}"
+            "contradiction kri_mtp_default___allow_: kri_mtp_default___deny_ says the opposite about {client}; this \
+             one wins"
         ),
         format!(
-            "contradiction kri_mtp_default___deny_: kri_mtp_default___allow_ says the opposite about {client}"
+            "contradiction kri_mtp_default___deny_: kri_mtp_default___allow_ says the opposite about {client}; that \
+             one wins"
         ),
     ];
     let shop = WEB.replace("name: web\n", "name: shop\n").replace("service: web", "service: shop");
     check(&[SECURED, WEB, &shop, &allow, &deny, &other], &found);
+}
+
+#[test]
+fn a_permission_that_contradicts_itself_is_found_and_says_which_entry_wins() {
+    let entry = |action: &str| {
+        format!("{{ targetRef: {{ kind: MeshService, name: web }}, default: {{ action: {action} }} }}")
+    };
+    let of =
+        |spec: String| format!("type: MeshTrafficPermission\nmesh: default\nname: both\nspec: {{ {spec} }}");
+    let client = r#"{"kind":"MeshService","name":"web"}"#;
+    for (first, last, wins) in [("Allow", "Deny", "denies"), ("Deny", "Allow", "allows")] {
+        let both = of(format!("from: [{}, {}]", entry(first), entry(last)));
+        let says = format!("it both allows and denies {client}; the last entry wins, which {wins} them");
+        check(&[SECURED, WEB, &both], &[format!("contradiction kri_mtp_default___both_: {says}")]);
+    }
+    let id = "{ spiffeID: { type: Exact, value: \"spiffe://default/web\" } }";
+    let both = of(format!("rules: [{{ default: {{ allow: [{id}], deny: [{id}] }} }}]"));
+    let found = lines(&[SECURED, WEB, &both]);
+    assert!(found.len() == 1 && found[0].ends_with("; the deny wins"), "{found:?}");
 }
 
 #[test]

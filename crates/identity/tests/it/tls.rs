@@ -18,7 +18,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem:
 
 use crate::noon;
 
-/// One end of a connection: what it shows and whom it trusts, all PEM.
+/// One end of a connection: what it presents and what it trusts, all PEM.
 pub struct Side<'a> {
     pub chain: &'a str,
     pub key: &'a str,

@@ -9,6 +9,7 @@ use kds::{
 use resources::{Key, Kind, Resource};
 use serde_json::json;
 use store::{Dirty, Store};
+use testkit::spec;
 
 use crate::{
     codec::{self, resource},
@@ -16,8 +17,7 @@ use crate::{
 };
 
 fn timeout(name: &str, seconds: u32) -> Resource {
-    let spec = json!({ "to": [{ "targetRef": { "kind": "Mesh" },
-        "default": { "connectionTimeout": format!("{seconds}s") } }] });
+    let spec = spec::to_all(json!({ "connectionTimeout": format!("{seconds}s") }));
     resource(Kind::MeshTimeout, "default", name, &[], spec)
 }
 

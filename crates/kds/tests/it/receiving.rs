@@ -9,6 +9,7 @@ use resources::{
     Key, Kind, Labels, Resource, Spec, kinds::dataplane::Dataplane, kinds::zone_ingress::ZoneIngress, labels,
 };
 use serde_json::{Value, json};
+use testkit::spec;
 
 use crate::{
     codec::resource,
@@ -24,14 +25,8 @@ fn service(name: &str) -> Resource {
 }
 
 fn timeout(name: &str) -> Resource {
-    resource(
-        Kind::MeshTimeout,
-        "default",
-        name,
-        &[],
-        json!({ "to": [{ "targetRef": { "kind": "Mesh" },
-        "default": { "connectionTimeout": "1s" } }] }),
-    )
+    let spec = spec::to_all(json!({ "connectionTimeout": "1s" }));
+    resource(Kind::MeshTimeout, "default", name, &[], spec)
 }
 
 /// A global control plane with a mesh, and zones that are connected.

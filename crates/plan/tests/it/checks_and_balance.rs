@@ -2,6 +2,7 @@
 
 use plan::{Applying, Calls, Class, Code, Dependency, ProxyPlan, Routing};
 use resources::{Kind, kinds::mesh_load_balancing_strategy::LoadBalancerType};
+use testkit::body::yaml_to_all;
 
 use crate::{
     problems::texts,
@@ -17,16 +18,9 @@ fn planned(policy: &str) -> ProxyPlan {
     plan(&[PLAIN, BACKEND, policy, &web(CALLS)], &traits("web"))
 }
 
-fn policy(kind: &str, conf: &str) -> String {
-    format!(
-        "type: {kind}\nmesh: default\nname: p\n\
-         spec: {{ to: [{{ targetRef: {{ kind: Mesh }}, default: {conf} }}] }}"
-    )
-}
-
 #[test]
 fn a_destination_that_a_policy_cannot_check_is_named() {
-    let plan = planned(&policy("MeshHealthCheck", "{ tcp: {} }"));
+    let plan = planned(&yaml_to_all("MeshHealthCheck", "{ tcp: {} }"));
     assert_eq!(
         texts(&plan.problems),
         [
@@ -45,7 +39,7 @@ fn a_destination_that_a_policy_cannot_check_is_named() {
     };
     assert_eq!(checked(&plan), [true, false, true], "only port 80 speaks http");
     for fine in ["{ http: {} }", "{ http: { disabled: true }, tcp: {} }", "{ http: {}, tcp: {} }"] {
-        assert_eq!(planned(&policy("MeshHealthCheck", fine)).problems, [], "{fine}");
+        assert_eq!(planned(&yaml_to_all("MeshHealthCheck", fine)).problems, [], "{fine}");
     }
 }
 
@@ -53,7 +47,7 @@ fn a_destination_that_a_policy_cannot_check_is_named() {
 fn an_algorithm_and_what_it_hashes_are_planned_beside_preferences_between_zones() {
     let conf = "{ localityAwareness: { localZone: {} }, loadBalancer: { type: Maglev }, \
         hashPolicies: [{ type: Header, header: { name: x } }] }";
-    let plan = planned(&policy("MeshLoadBalancingStrategy", conf));
+    let plan = planned(&yaml_to_all("MeshLoadBalancingStrategy", conf));
     assert_eq!(plan.problems, []);
     assert!(plan.backends.iter().all(|backend| backend.locality.is_some()));
     for backend in &plan.backends {
@@ -66,7 +60,7 @@ fn an_algorithm_and_what_it_hashes_are_planned_beside_preferences_between_zones(
         };
         assert_eq!(hashed, 1, "{}", outbound.port);
     }
-    let off = planned(&policy("MeshLoadBalancingStrategy", "{ localityAwareness: { disabled: true } }"));
+    let off = planned(&yaml_to_all("MeshLoadBalancingStrategy", "{ localityAwareness: { disabled: true } }"));
     assert_eq!(off.problems, []);
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use plan::{Lane, Passage, ProxyKind, ZoneBackend, ZoneClass, ZoneImpact};
 use policy::{Client, Effect, Policy};
 use resources::{Kind, naming::SpiffeId};
+use testkit::body::yaml;
 use topology::{Affected, Endpoint, PolicyChange};
 
 use crate::{
@@ -40,17 +41,13 @@ fn backend(passage: &Passage, cluster: &str) -> ZoneBackend {
 const PAYMENTS: &str = "kri_extsvc_default___payments_443";
 const EVERYWHERE: &str = "kri_mzsvc_default___everywhere_http";
 
-fn policy(kind: Kind, spec: &str) -> String {
-    format!("type: {kind}\nmesh: default\nname: sample\nspec: {spec}\n")
-}
-
 fn forbidding() -> String {
     SECURED.replace("mtls:", "routing: { defaultForbidMeshExternalServiceAccess: true }\nmtls:")
 }
 
 /// What happens to these two: `web` and `cron`.
 fn decided(mesh: &str, permission: &str) -> [Option<Effect>; 2] {
-    let policy = policy(Kind::MeshTrafficPermission, permission);
+    let policy = yaml(Kind::MeshTrafficPermission, "sample", permission);
     let permissions = lane(&passage(&[mesh, &policy]), PAYMENTS).end.unwrap().permissions.clone();
     ["web", "cron"].map(|name| {
         let client = Client::with_spiffe_id(SpiffeId::of_service("default", name));
@@ -98,7 +95,7 @@ fn policies_for_all_sidecars_say_how_an_egress_calls_what_is_outside() {
     let balance = "{ to: [{ targetRef: { kind: Mesh }, default: { loadBalancer: { type: RingHash, ringHash: \
                    { hashPolicies: [{ type: Header, header: { name: x-user } }] } } } }] }";
     let planned = |target: &str| {
-        let of = |kind, spec: &str| policy(kind, &format!("{{ targetRef: {target}, {}", &spec[1..]));
+        let of = |kind, spec: &str| yaml(kind, "sample", &format!("{{ targetRef: {target}, {}", &spec[1..]));
         passage(&[
             SECURED,
             &of(Kind::MeshCircuitBreaker, breaker),
@@ -128,7 +125,7 @@ fn an_egress_keeps_the_order_of_zones_that_its_clients_cannot_see() {
             "{{ to: [{{ targetRef: {{ kind: MeshMultiZoneService, name: everywhere }}, default: {{ localityAwareness: \
              {{ crossZone: {{ {failover} }} }} }} }}] }}"
         );
-        let planned = passage(&[SECURED, &policy(Kind::MeshLoadBalancingStrategy, &spec)]);
+        let planned = passage(&[SECURED, &yaml(Kind::MeshLoadBalancingStrategy, "sample", &spec)]);
         let called = backend(&planned, EVERYWHERE);
         let locality = called.locality.unwrap();
         let standing = |endpoint: &Endpoint| {
@@ -164,7 +161,7 @@ fn clients_do_not_leave_out_an_egress_because_of_one_zone_behind_it() {
          { port: 10002, backendRef: { kind: MeshService, name: backend-west, port: 80 } }]",
     );
     let detects = |mesh: &str| {
-        let policy = policy(Kind::MeshCircuitBreaker, detection);
+        let policy = yaml(Kind::MeshCircuitBreaker, "sample", detection);
         let plan = plan(&[mesh, BACKEND, ABROAD, PROXIES, &policy, &web], &unified("web"));
         let breakers = plan.backends.iter().map(|backend| {
             let breaker = backend.breaker.as_ref().unwrap();
@@ -189,10 +186,17 @@ fn a_policy_concerns_an_egress_where_its_kind_does_and_it_is_for_all_sidecars() 
         ZoneClass { kind, ..class() }.impact("east", &affected)
     };
     let limits = "to: [{ targetRef: { kind: Mesh }, default: { connectionLimits: { maxRetries: 7 } } }]";
-    let all = policy(Kind::MeshCircuitBreaker, &format!("{{ {limits} }}"));
-    let some = policy(Kind::MeshCircuitBreaker, &format!("{{ targetRef: {{ kind: Dataplane }}, {limits} }}"));
-    let other =
-        policy(Kind::MeshTimeout, "{ to: [{ targetRef: { kind: Mesh }, default: { idleTimeout: 7s } }] }");
+    let all = yaml(Kind::MeshCircuitBreaker, "sample", &format!("{{ {limits} }}"));
+    let some = yaml(
+        Kind::MeshCircuitBreaker,
+        "sample",
+        &format!("{{ targetRef: {{ kind: Dataplane }}, {limits} }}"),
+    );
+    let other = yaml(
+        Kind::MeshTimeout,
+        "sample",
+        "{ to: [{ targetRef: { kind: Mesh }, default: { idleTimeout: 7s } }] }",
+    );
     assert_eq!(concern(ProxyKind::Egress, &all), ZoneImpact::Everything);
     assert_eq!(concern(ProxyKind::Egress, &some), ZoneImpact::Nothing);
     assert_eq!(concern(ProxyKind::Egress, &other), ZoneImpact::Nothing);

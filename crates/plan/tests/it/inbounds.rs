@@ -1,4 +1,4 @@
-//! Where the proxy accepts traffic, and from whom.
+//! Where the proxy accepts traffic, and from which clients.
 
 use std::net::IpAddr;
 

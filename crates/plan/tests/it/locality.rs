@@ -1,29 +1,13 @@
 //! `localityAwareness` of a MeshLoadBalancingStrategy: who is called first, next and never.
 
 use plan::Locality;
+use testkit::zones;
 use topology::Endpoint;
 
 use crate::support::{SECURED, plan, unified};
 
-/// A service of four zones: this one has two instances, and the others an ingress each.
-const EVERYWHERE: &str = r#"
-type: MeshMultiZoneService
-mesh: default
-name: all
-spec:
-  selector: { meshService: { matchLabels: { app: backend } } }
-  ports: [{ port: 80 }]
----
-type: MeshService
-mesh: default
-name: backend
-labels: { app: backend }
-spec:
-  selector: { dataplaneTags: { kuma.io/service: backend } }
-  ports: [{ port: 80, targetPort: 8080 }]
-status:
-  tls: { status: Ready }
----
+/// The instances of `backend` in this zone; three other zones have an ingress each.
+const INSTANCES: &str = r#"
 type: Dataplane
 mesh: default
 name: near
@@ -46,16 +30,6 @@ networking:
   outbound: [{ port: 10001, backendRef: { kind: MeshMultiZoneService, name: all, port: 80 } }]
 "#;
 
-fn abroad(zone: &str) -> String {
-    format!(
-        "type: MeshService\nmesh: default\nname: backend-{zone}\n\
-         labels: {{ app: backend, kuma.io/zone: {zone}, kuma.io/origin: global, kuma.io/display-name: backend }}\n\
-         spec: {{ state: Available, ports: [{{ port: 80, targetPort: 80 }}] }}\n---\n\
-         type: ZoneIngress\nname: {zone}\nzone: {zone}\n\
-         networking: {{ address: 10.1.0.1, port: 1, advertisedAddress: {zone}.example, advertisedPort: 1 }}"
-    )
-}
-
 fn policy(conf: &str) -> String {
     format!(
         "type: MeshLoadBalancingStrategy\nmesh: default\nname: p\nspec:\n  targetRef: {{ kind: Mesh }}\n  to:\n\
@@ -65,8 +39,11 @@ fn policy(conf: &str) -> String {
 
 /// How `web` sees the endpoints: address, priority, and its share where there is one.
 fn seen(policy: &str) -> (Vec<String>, Option<u32>) {
-    let zones = ["a", "b", "c"].map(abroad);
-    let plan = plan(&[SECURED, EVERYWHERE, &zones[0], &zones[1], &zones[2], policy, WEB], &unified("web"));
+    let abroad = ["a", "b", "c"].map(|zone| zones::abroad(zone, &format!("{zone}.example")));
+    let plan = plan(
+        &[SECURED, zones::ALL, INSTANCES, &abroad[0], &abroad[1], &abroad[2], policy, WEB],
+        &unified("web"),
+    );
     assert_eq!(plan.problems, []);
     let backend = &plan.backends[0];
     let word = |endpoint: &Endpoint| {

@@ -1,7 +1,7 @@
 //! Outbounds that are trimmed by permissions.
 
 use plan::{Applying, Calls, Class, Dependency, ProxyPlan};
-use topology::{Mode, Said};
+use topology::{Mode, ModeSource};
 
 use crate::support::{BACKEND, SECURED, mesh, mesh_in, plan, traits, web};
 
@@ -108,9 +108,9 @@ fn a_zone_has_a_mode_of_its_own_over_that_of_its_mesh() {
         SECURED.replace("name: default\n", &format!("name: default\nlabels: {{ {labels} }}\n"))
     };
     for (mesh, mode, said, expected) in [
-        (labels("off", "east", "enforce"), Mode::Enforce, Said::ByZone, &permitted[..]),
-        (labels("enforce", "east", "off"), Mode::Off, Said::ByZone, &all[..]),
-        (labels("off", "west", "enforce"), Mode::Off, Said::ByMesh, &all[..]),
+        (labels("off", "east", "enforce"), Mode::Enforce, ModeSource::ByZone, &permitted[..]),
+        (labels("enforce", "east", "off"), Mode::Off, ModeSource::ByZone, &all[..]),
+        (labels("off", "west", "enforce"), Mode::Off, ModeSource::ByMesh, &all[..]),
     ] {
         let snapshot = mesh_in("east", &[&mesh, BACKEND, OTHER, TO_BACKEND, &redirected("")]);
         let trimming = snapshot.trimming(&snapshot.dataplanes["web"]);
@@ -120,7 +120,7 @@ fn a_zone_has_a_mode_of_its_own_over_that_of_its_mesh() {
     let own =
         redirected("").replace("name: web\n", "name: web\nlabels: { reachability.kuma.io/mode: 'off' }\n");
     let snapshot = mesh_in("east", &[&labels("off", "east", "enforce"), BACKEND, OTHER, TO_BACKEND, &own]);
-    assert_eq!(snapshot.trimming(&snapshot.dataplanes["web"]).said, Said::ByProxy);
+    assert_eq!(snapshot.trimming(&snapshot.dataplanes["web"]).said, ModeSource::ByProxy);
 }
 
 #[test]

@@ -2,11 +2,7 @@ use policy::{PolicyView, inbound};
 use resources::Kind;
 use serde_json::{Value, json};
 
-use crate::support::{origins, resource, view};
-
-fn timeout(name: &str, with: &[(&str, &str)], spec: Value) -> PolicyView {
-    view(&resource(Kind::MeshTimeout, name, with, spec))
-}
+use crate::support::{origins, resource, timeout, view};
 
 fn listed(policies: &[PolicyView]) -> Vec<String> {
     origins(inbound::rules(policies).iter().map(|rule| &rule.conf.origin))

@@ -4,11 +4,7 @@ use policy::{PolicyView, ResourceRules, outbound};
 use resources::{Kind, Resource, naming::Kri, policy::Shape};
 use serde_json::{Value, json};
 
-use crate::support::{Known, foreign, origins, resource, view};
-
-fn timeout(name: &str, with: &[(&str, &str)], spec: Value) -> PolicyView {
-    view(&resource(Kind::MeshTimeout, name, with, spec))
-}
+use crate::support::{Known, foreign, origins, resource, timeout};
 
 fn service(name: &str, with: &[(&str, &str)]) -> Arc<Resource> {
     let ports = json!([{"port": 80, "name": "http-port", "targetPort": 80, "appProtocol": "http"},

@@ -45,6 +45,10 @@ pub fn view(policy: &Resource) -> PolicyView {
     PolicyView::of(policy).unwrap()
 }
 
+pub fn timeout(name: &str, with: &[(&str, &str)], spec: Value) -> PolicyView {
+    view(&resource(Kind::MeshTimeout, name, with, spec))
+}
+
 /// The resources that entries may refer to.
 pub struct Known<'a>(pub &'a [Arc<Resource>]);
 

@@ -110,7 +110,7 @@ mod kernel {
         let mut request = u32::try_from(HEADER + body.len()).unwrap_or_default().to_ne_bytes().to_vec();
         request.extend(BY_FAMILY.to_ne_bytes());
         request.extend(NLM_F_REQUEST.to_ne_bytes());
-        // A number for the answer, and no address: the kernel knows whom to answer.
+        // A number for the answer, and no address: the kernel knows the receiver.
         request.extend([0; 8]);
         request.extend(body);
         request

@@ -50,7 +50,7 @@ impl fmt::Display for Mode {
 
 /// Where a mode is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Said {
+pub enum ModeSource {
     ByProxy,
     ByZone,
     ByMesh,
@@ -94,7 +94,7 @@ impl fmt::Display for Inactive {
 pub struct Trimming {
     /// What was asked for.
     pub mode: Mode,
-    pub said: Said,
+    pub said: ModeSource,
     /// Why nothing is done all the same.
     pub inactive: Option<Inactive>,
     /// Whether calls to trimmed destinations are answered.
@@ -120,7 +120,7 @@ impl MeshSnapshot {
         let zone = dataplane.label(labels::ZONE).filter(|zone| !zone.is_empty()).unwrap_or(&self.zone);
         let of_mesh = self.trimming_of_zone(zone);
         let mode = dataplane.label(labels::REACHABILITY_MODE).and_then(Mode::from_word);
-        let (mode, said) = mode.map_or((of_mesh.mode, of_mesh.said), |mode| (mode, Said::ByProxy));
+        let (mode, said) = mode.map_or((of_mesh.mode, of_mesh.said), |mode| (mode, ModeSource::ByProxy));
         let stub = dataplane.label(labels::REACHABILITY_STUB).map_or(of_mesh.stub, |stub| stub == "true");
         let plain = || ClientClass::of(self, dataplane).is_plain().then_some(Inactive::NoIdentity);
         Trimming { mode, said, inactive: self.inactive(mode).or_else(plain), stub }
@@ -133,9 +133,10 @@ impl MeshSnapshot {
 
     fn trimming_of_zone(&self, zone: &str) -> Trimming {
         let of = |label: &str| self.mesh.label(label).and_then(Mode::from_word);
-        let by_zone = of(&label_of_zone(zone)).map(|mode| (mode, Said::ByZone));
-        let by_mesh = || Some((of(labels::REACHABILITY_MODE)?, Said::ByMesh));
-        let (mode, said) = by_zone.or_else(by_mesh).unwrap_or((self.default_mode, Said::ByControlPlane));
+        let by_zone = of(&label_of_zone(zone)).map(|mode| (mode, ModeSource::ByZone));
+        let by_mesh = || Some((of(labels::REACHABILITY_MODE)?, ModeSource::ByMesh));
+        let (mode, said) =
+            by_zone.or_else(by_mesh).unwrap_or((self.default_mode, ModeSource::ByControlPlane));
         let stub = self.mesh.label(labels::REACHABILITY_STUB) == Some("true");
         Trimming { mode, said, inactive: self.inactive(mode), stub }
     }

@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use policy::{Permissions, Policy, PolicySelector, permission};
 use resources::{Kind, Resource};
 
+use super::Unseen;
 use crate::{MeshSnapshot, matching};
 
 /// The policies that select an inbound, lowest precedence first. Equal are those that consist of the same versions.
@@ -54,14 +55,31 @@ pub(crate) fn distinct<'a>(lists: impl Iterator<Item = &'a PolicyList>) -> Vec<&
     distinct
 }
 
-/// The merged permissions of lists, each computed once in a round.
+/// The merged permissions of lists, and what servers that are not known here may ask, each computed once in a round.
 #[derive(Default)]
-pub(crate) struct AddedUp(HashMap<Vec<*const Policy>, Arc<Permissions>>);
+pub(crate) struct RulesetCache {
+    lists: HashMap<Vec<*const Policy>, Arc<Permissions>>,
+    unseen: HashMap<Unseen, Arc<Permissions>>,
+}
 
-impl AddedUp {
+impl RulesetCache {
     pub(crate) fn of(&mut self, list: &PolicyList) -> Arc<Permissions> {
         let key = list.0.iter().map(Arc::as_ptr).collect();
-        let added_up = self.0.entry(key).or_insert_with(|| Arc::new(permission::of_selected(list.0.iter())));
+        let added_up =
+            self.lists.entry(key).or_insert_with(|| Arc::new(permission::of_selected(list.0.iter())));
         added_up.clone()
+    }
+
+    pub(crate) fn of_unseen(
+        &mut self,
+        unseen: &Unseen,
+        permissions: impl FnOnce() -> Permissions,
+    ) -> Arc<Permissions> {
+        if let Some(known) = self.unseen.get(unseen) {
+            return known.clone();
+        }
+        let permissions = Arc::new(permissions());
+        self.unseen.insert(unseen.clone(), permissions.clone());
+        permissions
     }
 }

@@ -18,6 +18,7 @@ mod everyone;
 mod judge;
 mod servers;
 mod warnings;
+mod window;
 mod write;
 
 use std::{
@@ -31,7 +32,7 @@ use resources::{Draft, Key, Labels, Resource, labels, naming::Kri};
 
 use super::{
     policy_names,
-    targets::{Beside, Choice, Place, Wanted},
+    targets::{Beside, Choice, InboundSelection, Place},
 };
 use crate::{
     DestinationId, MeshSnapshot,
@@ -48,7 +49,8 @@ use warnings::Warnings;
 pub struct Question<'a> {
     pub mesh: &'a MeshSnapshot,
     pub observed: &'a Observed,
-    pub now: Timestamp,
+    /// Until when calls are observed: the last report.
+    pub until: Timestamp,
     /// Only what serves this: the name of a service, a value of `kuma.io/service` or a KRI. It is then closed on its
     /// own, while other services stay as they are.
     pub service: Option<&'a str>,
@@ -70,9 +72,13 @@ pub struct Proxies {
 /// What to write, and what is known about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suggestions {
-    /// Since when calls are observed; `None` while no proxy has reported.
+    /// Since when calls to all of it are observed; `None` while no proxy has reported.
     pub since: Option<Timestamp>,
+    /// The destination that is observed for the shortest time, where it joined later than others.
+    pub newest: Option<DestinationId>,
     pub until: Timestamp,
+    /// Whether clients of other zones may call what is asked about: only their own control planes know their calls.
+    pub other_zones: bool,
     /// What these suggestions may lack.
     pub warnings: Vec<String>,
     pub permissions: Vec<Permission>,
@@ -176,7 +182,10 @@ pub fn suggest(question: &Question<'_>) -> Result<Suggestions, UnknownService> {
     for group in servers.groups.values() {
         writing.open(group);
     }
-    warnings.finish(question, &writing.opened, &mut writing.suggestions);
+    let windows = window::of(question, servers.groups.values());
+    writing.suggestions.since = windows.since;
+    writing.suggestions.newest = windows.newest.first().map(|(id, _)| id.clone());
+    warnings.finish(question, &windows, &writing.opened, &mut writing.suggestions);
     Ok(writing.finish())
 }
 
@@ -230,7 +239,9 @@ impl<'a> Writing<'a> {
         let defaults = Defaults::of(question);
         let suggestions = Suggestions {
             since: question.observed.since,
-            until: question.now,
+            newest: None,
+            until: question.until,
+            other_zones: window::has_clients_elsewhere(question.mesh),
             warnings: Vec::new(),
             permissions: Vec::new(),
             denied: Vec::new(),
@@ -263,7 +274,7 @@ impl<'a> Writing<'a> {
     /// permission might be overruled.
     fn choices(&self, group: &Group) -> Vec<Choice> {
         let Question { mesh, labels, .. } = self.question;
-        let wanted = Wanted {
+        let wanted = InboundSelection {
             mesh,
             places: &group.places,
             preferred: defaults::closing_references(mesh, group),

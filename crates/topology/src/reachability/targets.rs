@@ -33,7 +33,7 @@ const MAX_NAMED: usize = 5;
 pub(super) type Place = (Arc<str>, usize);
 
 /// Inbounds that a reference is to select.
-pub(super) struct Wanted<'a> {
+pub(super) struct InboundSelection<'a> {
     pub mesh: &'a MeshSnapshot,
     pub places: &'a BTreeSet<Place>,
     /// References that are tried before others.
@@ -72,7 +72,7 @@ pub(super) struct Choice {
 impl Choice {
     /// References that together select all these inbounds: one that selects nothing else if there is one, else
     /// the one that selects the fewest others, else one for each Dataplane.
-    pub fn of(wanted: &Wanted<'_>, selector: &policy::PolicySelector<'_>) -> Vec<Choice> {
+    pub fn of(wanted: &InboundSelection<'_>, selector: &policy::PolicySelector<'_>) -> Vec<Choice> {
         let members: Vec<(&Arc<Resource>, &Inbound)> =
             wanted.places.iter().filter_map(|place| member(wanted.mesh, place)).collect();
         let selected = |target: TargetRef| Choice::selecting(wanted, selector, target);
@@ -100,7 +100,7 @@ impl Choice {
 
     /// What a reference selects; `None` where it selects what it must not.
     pub fn selecting(
-        wanted: &Wanted<'_>,
+        wanted: &InboundSelection<'_>,
         selector: &policy::PolicySelector<'_>,
         target: TargetRef,
     ) -> Option<Choice> {
@@ -179,7 +179,7 @@ pub(super) fn member<'m>(
 }
 
 /// References that may be it, the preferred ones first.
-fn candidates(wanted: &Wanted<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<TargetRef> {
+fn candidates(wanted: &InboundSelection<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<TargetRef> {
     let mut candidates = Vec::new();
     let sections: BTreeSet<String> = members.iter().map(|(_, inbound)| inbound.section_name()).collect();
     let section = sections.first().filter(|_| sections.len() == 1);
@@ -199,7 +199,7 @@ fn candidates(wanted: &Wanted<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Ve
 }
 
 /// Labels that all Dataplanes have, and that say what they are.
-fn labels_of(wanted: &Wanted<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Labels> {
+fn labels_of(wanted: &InboundSelection<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Labels> {
     let of_services = wanted.selectors.iter().filter_map(|selector| match selector {
         MemberSelector::Labels(labels) => Some(labels.clone()),
         _ => None,
@@ -219,7 +219,7 @@ fn labels_of(wanted: &Wanted<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec
 }
 
 /// Tags that all inbounds have, and that say what they are.
-fn tags_of(wanted: &Wanted<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Tags> {
+fn tags_of(wanted: &InboundSelection<'_>, members: &[(&Arc<Resource>, &Inbound)]) -> Vec<Tags> {
     let common = common(members.iter().map(|(_, inbound)| &inbound.tags));
     let service = common.get_key_value(labels::SERVICE);
     let service = service.map(|(name, value)| Tags::from([(name.clone(), value.clone())]));
@@ -271,7 +271,7 @@ fn common<'m>(mut all: impl Iterator<Item = &'m BTreeMap<String, String>>) -> BT
 }
 
 /// A policy with the reference, for asking what it selects.
-fn probe(wanted: &Wanted<'_>, target: &TargetRef) -> Arc<Resource> {
+fn probe(wanted: &InboundSelection<'_>, target: &TargetRef) -> Arc<Resource> {
     let allow = Entry { target_ref: TargetRef::mesh(), default: Conf { action: Some(Action::Allow) } };
     let spec =
         MeshTrafficPermission { target_ref: Some(target.clone()), rules: Vec::new(), from: vec![allow] };

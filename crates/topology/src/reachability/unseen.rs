@@ -17,7 +17,7 @@ use resources::{
 use crate::{matching::MemberSelector, selection::Selections, snapshot::is_shadow};
 
 /// What is known of proxies that serve something.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Unseen {
     pub zone: String,
     /// The tags of the inbounds.
@@ -125,6 +125,11 @@ impl Unseen {
             }
             _ => Some(false),
         }
+    }
+
+    /// The service of the inbounds, where it is known for sure.
+    pub(crate) fn service(&self) -> Option<&str> {
+        self.tags.get(labels::SERVICE).filter(|_| self.tags_are_sure).map(String::as_str)
     }
 
     /// Whether the value of a tag is known for sure.

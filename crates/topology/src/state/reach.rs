@@ -6,7 +6,13 @@ use imbl::{OrdMap, OrdSet};
 use policy::{Permissions, Policy, permission};
 use resources::{
     Key, Kind, Resource,
-    kinds::{dataplane::Inbound, mesh::Mesh, mesh_service::MeshService, tags},
+    kinds::{
+        dataplane::Inbound,
+        mesh::Mesh,
+        mesh_service::MeshService,
+        tags,
+        target_ref::{TargetRef, TargetRefKind},
+    },
     labels,
 };
 
@@ -17,8 +23,9 @@ use super::{
 };
 use crate::{
     ClientClass, ClientTls, Destination, DestinationId, Reachability, Row, identities,
+    lists::{add_to, remove_from},
     matching::{self, MemberSelector},
-    reachability::{AddedUp, PolicyLists, Unseen, distinct, of_inbounds},
+    reachability::{PolicyLists, RulesetCache, Unseen, distinct, of_inbounds},
 };
 
 /// Who may call what in a mesh, and what that is made from.
@@ -31,6 +38,66 @@ pub(super) struct Reach {
     guards: OrdMap<Arc<str>, Option<PolicyLists>>,
     /// What is served by proxies that are not known here, with what is known of them.
     unseen: OrdMap<Subject, Arc<[Unseen]>>,
+    /// Those of which the service is known, by service (`kuma.io/service`).
+    unseen_of: OrdMap<String, OrdSet<Subject>>,
+    /// The others: a policy for any service may select them.
+    unseen_of_any: OrdSet<Subject>,
+    /// How many rows were worked out, and how often it was asked whether a policy selects proxies that are not known
+    /// here.
+    pub(super) work: u64,
+}
+
+impl Reach {
+    /// Takes in what is known of the proxies that serve a subject.
+    fn replace_unseen(&mut self, subject: Subject, servers: Vec<Unseen>) {
+        if let Some(before) = self.unseen.remove(&subject) {
+            match services(&before) {
+                Some(services) => {
+                    services.iter().for_each(|service| remove_from(&mut self.unseen_of, service, &subject));
+                }
+                None => drop(self.unseen_of_any.remove(&subject)),
+            }
+        }
+        if servers.is_empty() {
+            return;
+        }
+        match services(&servers) {
+            Some(services) => {
+                services
+                    .into_iter()
+                    .for_each(|service| add_to(&mut self.unseen_of, service, subject.clone()));
+            }
+            None => drop(self.unseen_of_any.insert(subject.clone())),
+        }
+        self.unseen.insert(subject, servers.into());
+    }
+
+    /// The subjects that a policy may select, as far as the service tells.
+    fn unseen_candidates(&self, policy: &Policy) -> Vec<&Subject> {
+        match service_of(&policy.view.top) {
+            Some(service) => {
+                self.unseen_of.get(service).into_iter().flatten().chain(&self.unseen_of_any).collect()
+            }
+            None => self.unseen.keys().collect(),
+        }
+    }
+}
+
+/// The one service whose inbounds a reference may mean; `None` where it may mean those of several.
+fn service_of(top: &TargetRef) -> Option<&str> {
+    match top.kind {
+        TargetRefKind::MeshService | TargetRefKind::MeshServiceSubset => top.name.as_deref(),
+        TargetRefKind::MeshSubset => {
+            let service = top.tags.as_ref()?.get(labels::SERVICE)?;
+            Some(service.as_str()).filter(|service| *service != tags::ANY_VALUE)
+        }
+        _ => None,
+    }
+}
+
+/// The services that proxies have which are not known here; `None` where some may have any.
+fn services(servers: &[Unseen]) -> Option<BTreeSet<String>> {
+    servers.iter().map(|servers| servers.service().map(str::to_owned)).collect()
 }
 
 impl MeshState {
@@ -45,11 +112,15 @@ impl MeshState {
         for name in &dataplanes {
             self.count_client(name);
         }
+        let mut work = 0;
         let changes = round.affected.policies.iter().filter(|change| is_permission(change));
         for change in changes {
             dataplanes.extend(self.may_be_selected(change));
-            subjects.extend(self.may_be_selected_unseen(change));
+            let (unseen, asked) = self.may_be_selected_unseen(change);
+            subjects.extend(unseen);
+            work += asked;
         }
+        self.reach.work += work;
         for name in &dataplanes {
             if self.guard(name)
                 && let Some(dataplane) = self.dataplanes.get(name)
@@ -61,7 +132,7 @@ impl MeshState {
     }
 
     fn settle_rows(&mut self, mut subjects: BTreeSet<Subject>, round: &mut Round) {
-        let mut added_up = AddedUp::default();
+        let mut added_up = RulesetCache::default();
         let gone = round.affected.destinations.iter().filter(|id| !self.destinations.contains_key(*id));
         for id in gone.cloned().collect::<Vec<_>>() {
             let change = self.reach.graph.remove(&id);
@@ -73,7 +144,7 @@ impl MeshState {
         // Services come before those that consist of services.
         while let Some(subject) = subjects.pop_first() {
             let Some(offer) = self.built.get(&subject) else {
-                self.reach.unseen.remove(&subject);
+                self.reach.replace_unseen(subject, Vec::new());
                 continue;
             };
             let own = |id: &&DestinationId| self.claims.get(*id).and_then(OrdSet::get_min) == Some(&subject);
@@ -81,6 +152,7 @@ impl MeshState {
             let mut unseen = self.remote(&subject);
             let remote = unseen.clone();
             for id in ids {
+                self.reach.work += 1;
                 let (row, absent) = self.row(&id, &subject, &remote, &mut added_up);
                 unseen.extend(absent);
                 let change = self.reach.graph.replace(&id, row);
@@ -91,10 +163,7 @@ impl MeshState {
                 }
                 round.note(&id, change);
             }
-            match unseen.is_empty() {
-                true => self.reach.unseen.remove(&subject),
-                false => self.reach.unseen.insert(subject, unseen.into()),
-            };
+            self.reach.replace_unseen(subject, unseen);
         }
     }
 
@@ -154,21 +223,23 @@ impl MeshState {
     }
 
     /// What is served by proxies that are not known here, or lies outside of the mesh, and a policy may have selected
-    /// or may select.
-    fn may_be_selected_unseen(&self, change: &PolicyChange) -> Vec<Subject> {
-        let selects = |servers: &Arc<[Unseen]>| {
-            let selected = |policy: &Arc<Policy>| {
-                servers.iter().any(|servers| servers.is_selected_by(policy) != Some(false))
-            };
-            change.versions().any(selected)
-        };
-        let unseen = self.reach.unseen.iter().filter(|(_, servers)| selects(servers));
-        let mut subjects: Vec<Subject> = unseen.map(|(subject, _)| subject.clone()).collect();
+    /// or may select; and how many were asked.
+    fn may_be_selected_unseen(&self, change: &PolicyChange) -> (Vec<Subject>, u64) {
+        let (mut subjects, mut asked) = (Vec::new(), 0);
+        for policy in change.versions() {
+            for subject in self.reach.unseen_candidates(policy) {
+                asked += 1;
+                let servers = self.reach.unseen.get(subject).into_iter().flat_map(|servers| servers.iter());
+                if servers.into_iter().any(|servers| servers.is_selected_by(policy) != Some(false)) {
+                    subjects.push(subject.clone());
+                }
+            }
+        }
         if change.versions().any(|policy| policy::select::is_for_every_sidecar(policy)) {
             let outside = self.built.keys().filter(|subject| matches!(subject, Subject::External(_)));
             subjects.extend(outside.cloned());
         }
-        subjects
+        (subjects, asked)
     }
 
     /// What decides about a destination, `None` where it is reachable for every client; and the servers that are not
@@ -178,7 +249,7 @@ impl MeshState {
         id: &DestinationId,
         subject: &Subject,
         remote: &[Unseen],
-        added_up: &mut AddedUp,
+        added_up: &mut RulesetCache,
     ) -> (Option<Row>, Option<Unseen>) {
         let open = (None, None);
         let Some(destination) = self.destinations.get(id) else { return open };
@@ -195,8 +266,9 @@ impl MeshState {
         }
         let absent = if rulesets.is_empty() && remote.is_empty() { self.absent(subject) } else { None };
         let policies = |key: &Key| self.policies.get(key);
-        let unseen = remote.iter().chain(&absent);
-        rulesets.extend(unseen.map(|it| Arc::new(it.permissions(&self.selections, policies))));
+        for unseen in remote.iter().chain(&absent) {
+            rulesets.push(added_up.of_unseen(unseen, || unseen.permissions(&self.selections, policies)));
+        }
         if rulesets.is_empty() {
             return open;
         }
@@ -210,7 +282,7 @@ impl MeshState {
         &self,
         destination: &Destination,
         subject: &Subject,
-        added_up: &mut AddedUp,
+        added_up: &mut RulesetCache,
     ) -> Option<Vec<Arc<Permissions>>> {
         let service = self.key_of(subject).and_then(|key| self.services.get(&key));
         let port = service.and_then(|service| {

@@ -21,7 +21,7 @@ pub fn mesh(mtls: &str) -> Resource {
 
 pub fn dataplane(name: &str, address: &str, inbounds: Value) -> Resource {
     let networking = json!({ "address": address, "inbound": inbounds });
-    resource(Kind::Dataplane, name, &[], json!({ "networking": networking }))
+    testkit::resource::dataplane(name, &[], networking)
 }
 
 /// A Dataplane with one inbound at port 80.
@@ -34,7 +34,7 @@ pub fn calling(name: &str, tags: &[Value]) -> Resource {
     let outbounds: Vec<Value> =
         tags.iter().enumerate().map(|(i, tags)| json!({ "port": 10_000 + i, "tags": tags })).collect();
     let networking = json!({ "address": "10.9.9.9", "outbound": outbounds });
-    resource(Kind::Dataplane, name, &[], json!({ "networking": networking }))
+    testkit::resource::dataplane(name, &[], networking)
 }
 
 pub fn insight(name: &str, issued_backend: &str) -> Resource {

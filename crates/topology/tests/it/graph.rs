@@ -1,7 +1,11 @@
 //! Who may call whom, as a graph.
 
 use resources::{Kind, Resource};
-use serde_json::{Value, json};
+use serde_json::json;
+use testkit::{
+    resource::permission,
+    spec::{all, tagged},
+};
 use topology::reachability::graph::{Edge, NodeAccess, of};
 
 use crate::fixtures::{mesh, resource, service, serving, snapshot};
@@ -9,15 +13,8 @@ use crate::fixtures::{mesh, resource, service, serving, snapshot};
 const KV: &str = "kri_msvc_default___kv_";
 const DOCS: &str = "kri_msvc_default___docs_";
 
-fn permission(name: &str, server: &str, client: Value) -> Resource {
-    let target = json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": server } });
-    let from = json!([{ "targetRef": client, "default": { "action": "Allow" } }]);
-    resource(Kind::MeshTrafficPermission, name, &[], json!({ "targetRef": target, "from": from }))
-}
-
 /// `web` may call `kv`, and all clients may call `docs`.
 fn world() -> Vec<Resource> {
-    let web = json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": "web" } });
     vec![
         mesh("STRICT"),
         serving("web-1", "10.0.0.1", "web"),
@@ -25,8 +22,8 @@ fn world() -> Vec<Resource> {
         serving("docs-1", "10.0.0.3", "docs"),
         service("kv"),
         service("docs"),
-        permission("kv", "kv", web),
-        permission("docs", "docs", json!({ "kind": "Mesh" })),
+        permission("kv", tagged("kv"), &[(tagged("web"), "Allow")]),
+        permission("docs", tagged("docs"), &[(all(), "Allow")]),
     ]
 }
 

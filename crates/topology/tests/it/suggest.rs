@@ -2,6 +2,7 @@
 
 mod everyone;
 mod random;
+mod window;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -78,7 +79,7 @@ impl World {
         let question = Question {
             mesh: &self.mesh(),
             observed: &self.observed,
-            now: Timestamp::from_second(self.days * DAY).unwrap(),
+            until: Timestamp::from_second(self.days * DAY).unwrap(),
             service,
             stored: &|key| stored.get(key).cloned(),
             labels: &self.labels,

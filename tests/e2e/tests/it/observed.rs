@@ -14,7 +14,7 @@ use crate::world::{UNIFIED, World, answered_by, by_reference, by_tags, client_wi
 const EVERY: &str = "KUMA_DATAPLANE_RUNTIME_OBSERVED_CALLS_INTERVAL";
 
 /// A MeshMetric that leaves out nearly every statistic.
-fn few_statistics() -> Value {
+pub fn few_statistics() -> Value {
     json!({"type": "MeshMetric", "mesh": "default", "name": "few", "spec": {"default": {
         "sidecar": {"profiles": {"appendProfiles": [{"name": "None"}]}},
         "backends": [{"type": "Prometheus", "prometheus": {"port": 5671}}],

@@ -94,7 +94,7 @@ fn allowed(world: &World, from: &str, to: &str) -> bool {
 }
 
 /// The services of which the proxy has a generated cluster.
-fn generated(proxy: &RunningProxy) -> BTreeSet<String> {
+pub fn generated(proxy: &RunningProxy) -> BTreeSet<String> {
     let clusters = proxy.admin("/clusters").unwrap_or_default();
     let names = clusters.lines().filter_map(|line| line.split("::").next());
     let of_services = names.filter_map(|name| name.strip_prefix("kri_msvc_"));

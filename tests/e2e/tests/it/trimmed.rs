@@ -20,9 +20,12 @@ use e2e::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{self, UNIFIED, World};
+use crate::{
+    observed::few_statistics,
+    world::{self, UNIFIED, World},
+};
 
-const BIND: (&str, &str) = ("KUMA_DATAPLANE_RUNTIME_BIND_OUTBOUNDS", "true");
+pub const BIND: (&str, &str) = ("KUMA_DATAPLANE_RUNTIME_BIND_OUTBOUNDS", "true");
 /// The mesh decides where no rule is about a client.
 const MESH: &str = "kri_m____default_";
 
@@ -96,7 +99,7 @@ fn client(world: &World) -> RunningProxy {
 }
 
 /// Where a service is offered.
-fn address(world: &World, service: &str) -> SocketAddr {
+pub fn address(world: &World, service: &str) -> SocketAddr {
     let mut found = None;
     eventually(&format!("a virtual address of {service}"), || {
         let path = format!("/meshes/default/meshservices/{service}");
@@ -126,6 +129,8 @@ fn a_trimmed_call_is_answered_and_counted_where_there_is_a_stub_and_finds_nothin
     let (_backend, _backend_proxy, _) = world.service("backend", "backend", "http");
     let (_line, _line_proxy, _) = world.service("line", "line", "tcp");
     permit(&world, "line", "line", "web", "Deny");
+    // Attempts are counted whatever else is left out.
+    world.put("/meshes/default/meshmetrics/few", &few_statistics());
     let proxy = client(&world);
     let (backend, line) = (address(&world, "backend"), address(&world, "line"));
     becomes(backend, &Outcome::Trimmed(MESH.to_owned()));

@@ -1,4 +1,4 @@
-//! What a change sends: to whom, how often, how much.
+//! What a change sends: to which proxies, how often, how much.
 
 use scale::{
     remote::{Command, Received},

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
+use super::mesh::{Mesh, Mode};
 use crate::{
     cell::{number, text},
     client::{Client, segment},
@@ -38,18 +40,28 @@ impl<'s> Evidence<'s> {
     /// What lacks of the observation itself.
     pub fn observation(&self) -> Vec<String> {
         let mut missing = Vec::new();
-        if let Some(answer) = self.suggestions.first() {
-            let (seconds, wanted) = (number(&answer["window"]["seconds"]), self.window.as_secs());
-            match answer["window"]["since"].as_str() {
+        // Each service has been observed for a time of its own.
+        let windows = self.suggestions.iter().map(|answer| &answer["window"]);
+        if let Some(window) = windows.min_by_key(|window| number(&window["seconds"])) {
+            let (seconds, wanted) = (number(&window["seconds"]), self.window.as_secs());
+            let what = window["newest"].as_str().map(|newest| format!(" to {newest}")).unwrap_or_default();
+            match window["since"].as_str() {
                 None => missing.push("reports of calls: no proxy has sent one yet".to_owned()),
                 Some(_) if seconds < wanted => missing.push(format!(
-                    "time: calls were observed for {}, and {} are required (--min-window): a job that runs less often \
-                     would not have been seen",
+                    "time: calls{what} were observed for {}, and {} are required (--min-window): a job that runs less \
+                     often would not have been seen",
                     length(seconds),
                     length(wanted)
                 )),
                 Some(_) => {}
             }
+        }
+        if self.suggestions.iter().any(|answer| answer["otherZones"] == true) {
+            missing.push(
+                "the callers of other zones, which only their control planes know: ask each of them for \
+                 /meshes/MESH/_observed, permit what calls this zone, and go on with --force"
+                    .to_owned(),
+            );
         }
         let proxies = &self.observed["proxies"];
         let (reporting, connected) = (number(&proxies["reporting"]), number(&proxies["connected"]));
@@ -104,6 +116,21 @@ impl<'s> Evidence<'s> {
         let trimmed = items(&self.observed["edges"]).iter().filter(|call| !is_meant(call)).map(edge);
         missing.extend(some(trimmed, "a permission for what would be trimmed:"));
         missing
+    }
+}
+
+/// What lacks of the time in mode `shadow`. Calls that come up meanwhile and that no permission is about stop the walk
+/// before anything is refused or trimmed.
+pub fn shadow(mesh: &Mesh, wanted: Duration) -> Option<String> {
+    if mesh.mode() < Mode::Shadow {
+        return Some("the mode of the mesh was never shadow, so trimmed calls were not counted".to_owned());
+    }
+    let required = format!("{} are required (--min-shadow)", length(wanted.as_secs()));
+    match mesh.in_shadow(Timestamp::now()) {
+        _ if wanted.is_zero() => None,
+        Some(time) if time >= wanted => None,
+        Some(time) => Some(format!("time in mode shadow: it is {}, and {required}", length(time.as_secs()))),
+        None => Some(format!("time in mode shadow: since when it is so is not known, and {required}")),
     }
 }
 

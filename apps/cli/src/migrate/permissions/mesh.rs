@@ -1,5 +1,8 @@
 //! The mesh that is moved: its security, and the mode in which outbounds are trimmed.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use resources::labels;
 use serde_json::{Value, json};
 
@@ -9,6 +12,9 @@ use crate::{
     failure::Result,
     suggest::items,
 };
+
+/// On a Mesh that this command put into mode `shadow`: when, in seconds since 1970.
+const SHADOW_SINCE: &str = "reachability.kuma.io/shadow-since";
 
 /// What is done about destinations that a client may not call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +92,28 @@ impl Mesh {
         }
     }
 
+    /// How long the mode has been `shadow`; `None` where that is not known, because someone else set it.
+    pub fn in_shadow(&self, now: Timestamp) -> Option<Duration> {
+        let since: i64 = self.resource["labels"][SHADOW_SINCE].as_str()?.parse().ok()?;
+        let seconds = now.as_second().checked_sub(since).filter(|_| self.mode() == Mode::Shadow)?;
+        Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
+    }
+
+    /// What to do where the Mesh cannot be written here, because it comes from a global control plane.
+    pub fn elsewhere(&self, mode: Mode) -> Option<String> {
+        let label = |name: &str| text(&self.resource["labels"][name]);
+        let name = text(&self.resource["name"]);
+        (label(labels::ORIGIN) == labels::ORIGIN_GLOBAL).then(|| {
+            format!(
+                "the Mesh comes from the global control plane: run `kumactl edit mesh {name}` there, give it the label \
+                 {}: {} (or ZONE.{} for one zone), and run this command again",
+                labels::REACHABILITY_MODE,
+                mode.word(),
+                labels::REACHABILITY_MODE
+            )
+        })
+    }
+
     pub fn set(mut self, client: &Client, mode: Mode) -> Result<()> {
         if let Some(fields) = self.resource.as_object_mut() {
             for computed in ["creationTime", "modificationTime", "kri", "status"] {
@@ -93,6 +121,9 @@ impl Mesh {
             }
             let labels = fields.entry("labels").or_insert_with(|| json!({}));
             labels[labels::REACHABILITY_MODE] = mode.word().into();
+            if mode == Mode::Shadow {
+                labels[SHADOW_SINCE] = Timestamp::now().as_second().to_string().into();
+            }
         }
         let attempted = format!(
             "could not set the mode of the mesh to {}; on a zone of a global control plane the Mesh is written there",

@@ -16,7 +16,7 @@ const CPU_MICROSECONDS: usize = 2800;
 
 /// What a class of proxies is sent about its calls.
 #[derive(Debug, Default)]
-pub struct Offered {
+pub struct ClassFootprint {
     pub destinations: BTreeSet<DestinationId>,
     clusters: usize,
     listeners: usize,
@@ -28,7 +28,7 @@ pub struct Offered {
 pub struct Measure {
     /// Whether only destinations are asked for: then nothing is encoded.
     destinations_only: bool,
-    offered: HashMap<Class, Arc<Offered>>,
+    offered: HashMap<Class, Arc<ClassFootprint>>,
     planned: usize,
     /// One of its own: looking must not change what is counted and remembered for proxies.
     encoder: envoy::Encoder,
@@ -51,28 +51,28 @@ impl Measure {
         mesh: &MeshSnapshot,
         class: Class,
         client: &ClientClass,
-    ) -> (Arc<Offered>, Arc<Offered>) {
+    ) -> (Arc<ClassFootprint>, Arc<ClassFootprint>) {
         let before = self.of(mesh, Class { trimmed: None, ..class.clone() });
         let after = self
             .of(mesh, Class { trimmed: Some(client.clone()).filter(|client| !client.is_plain()), ..class });
         (before, after)
     }
 
-    fn of(&mut self, mesh: &MeshSnapshot, class: Class) -> Arc<Offered> {
+    fn of(&mut self, mesh: &MeshSnapshot, class: Class) -> Arc<ClassFootprint> {
         if let Some(offered) = self.offered.get(&class) {
             return offered.clone();
         }
         let plan = plan::outgoing(mesh, &class);
         let destinations = plan.outbounds.iter().map(|outbound| outbound.destination.clone()).collect();
         if self.destinations_only {
-            let offered = Arc::new(Offered { destinations, ..Offered::default() });
+            let offered = Arc::new(ClassFootprint { destinations, ..ClassFootprint::default() });
             self.offered.insert(class, offered.clone());
             return offered;
         }
         let (layer, _) = self.encoder.lower_outgoing(&plan);
         self.planned += Type::ALL.into_iter().map(|kind| layer.len(kind)).sum::<usize>() + 1;
         let bytes = Type::ALL.into_iter().flat_map(|kind| layer.of(kind)).map(|resource| resource.size());
-        let offered = Arc::new(Offered {
+        let offered = Arc::new(ClassFootprint {
             destinations,
             clusters: layer.len(Type::Cluster),
             listeners: layer.len(Type::Listener),
@@ -84,7 +84,7 @@ impl Measure {
 }
 
 /// What goes, or would go.
-pub fn report(before: &Offered, after: &Offered, done: bool) -> Report {
+pub fn report(before: &ClassFootprint, after: &ClassFootprint, done: bool) -> Report {
     let (destinations_before, destinations_after) = (before.destinations.len(), after.destinations.len());
     let services = destinations_before.saturating_sub(destinations_after);
     Report {

@@ -5,7 +5,7 @@ use api::{
         hostnames::HostnameList,
         layout::Layout,
         logging::{LogChange, LogLevels},
-        observed::ObservedCalls,
+        observed::{ObservedCalls, WantedEdges},
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question as ReachQuestion, Reach},
         reachability::{MeshReachability, OfProxy},
@@ -79,7 +79,7 @@ impl Inspect for Echo {
     async fn reach(&self, _: &ReachQuestion) -> Result<Reach, InspectError> {
         unsupported()
     }
-    async fn observed(&self, _: &str) -> Result<ObservedCalls, InspectError> {
+    async fn observed(&self, _: &str, _: WantedEdges) -> Result<ObservedCalls, InspectError> {
         unsupported()
     }
     async fn reachability(&self, _: &Key, _: Option<&str>) -> Result<OfProxy, InspectError> {

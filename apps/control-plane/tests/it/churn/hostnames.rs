@@ -14,7 +14,7 @@ use runtime::metrics::Metrics;
 use serde_json::{Value, json};
 use store::{Dirty, Snapshot, Store, Write};
 use testkit::postgres::fresh_database;
-use topology::virtual_hosts::vips::{self, Kept};
+use topology::virtual_hosts::vips::{self, VipRecord};
 use xds::Type;
 
 use super::{QUARANTINE, break_connections, connect, insist, until};
@@ -95,7 +95,7 @@ impl Seen {
 
 fn shard_of_key(key: &Key) -> Option<u8> {
     match vips::of_config(&key.name)? {
-        (_, Kept::Shard(number)) if key.kind == Kind::Config => Some(number),
+        (_, VipRecord::Shard(number)) if key.kind == Kind::Config => Some(number),
         _ => None,
     }
 }

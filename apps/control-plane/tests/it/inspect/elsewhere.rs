@@ -13,10 +13,11 @@ use api::{
 use control_plane::inspect::Proxies;
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
+use testkit::{resource::permission, spec};
 
 use super::{
     Inspected,
-    reachability::{all, dataplane, mesh_with, one, permission, proxy, with_address, world},
+    reachability::{all, dataplane, mesh_with, one, proxy, with_address, world},
 };
 use crate::world::resource;
 
@@ -159,7 +160,7 @@ async fn a_port_is_asked_about_alone() {
     let mut server = proxy("two-1", "two", &[], json!({ "inbound": inbounds }));
     server.labels.insert("app".to_owned(), "two".to_owned());
     let at_80 = json!({ "kind": "Dataplane", "labels": { "app": "two" }, "sectionName": "80" });
-    inspected.world.put([two, server, permission("two", at_80, &[("web", "Allow")])]).await;
+    inspected.world.put([two, server, permission("two", at_80, &[(spec::service("web"), "Allow")])]).await;
     for (port, expected) in [("80", Verdict::Reachable), ("81", Verdict::Trimmed)] {
         let reach = access(&inspected, "two", Some(port)).await.unwrap();
         assert_eq!(reach.reachability.verdict, expected, "{port}: {reach:#?}");

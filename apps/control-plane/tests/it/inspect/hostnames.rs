@@ -28,7 +28,7 @@ pub fn redirected(name: &str, transparent: Value) -> Resource {
         "inbound": [{ "port": 8080, "tags": { "kuma.io/service": "web" } }],
         "transparentProxying": transparent,
     });
-    resource(Key::new(Kind::Dataplane, "default", name), &[], json!({ "networking": networking }))
+    testkit::resource::dataplane(name, &[], networking)
 }
 
 #[tokio::test]

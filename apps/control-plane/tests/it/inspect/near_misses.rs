@@ -1,11 +1,10 @@
 //! Permissions that almost allow a call are named where it is denied.
 
 use api::{Inspect, inspect::reach::Question};
-use resources::{Key, Kind};
-use serde_json::{Value, json};
+use serde_json::json;
+use testkit::{resource::permission, spec::tagged};
 
 use super::{Inspected, layout::exclusive};
-use crate::world::resource;
 
 #[tokio::test]
 async fn a_denied_call_names_the_permission_that_is_for_a_label_that_the_server_lacks() {
@@ -14,16 +13,7 @@ async fn a_denied_call_names_the_permission_that_is_for_a_label_that_the_server_
         let service = name.trim_end_matches("-1");
         let inbound = json!({ "port": 80, "tags": { "kuma.io/service": service } });
         let networking = json!({ "address": "127.0.0.2", "inbound": [inbound] });
-        let key = Key::new(Kind::Dataplane, "default", name);
-        resource(key, labels, json!({ "networking": networking }))
-    };
-    let permission = |name: &str, target: Value| {
-        let from = json!([{
-            "targetRef": { "kind": "MeshSubset", "tags": { "kuma.io/service": "web" } },
-            "default": { "action": "Allow" },
-        }]);
-        let key = Key::new(Kind::MeshTrafficPermission, "default", name);
-        resource(key, &[], json!({ "targetRef": target, "from": from }))
+        testkit::resource::dataplane(name, labels, networking)
     };
     let by_label = |value: &str| json!({ "kind": "Dataplane", "labels": { "app": value } });
     let ask = async || {
@@ -36,7 +26,7 @@ async fn a_denied_call_names_the_permission_that_is_for_a_label_that_the_server_
     let resources = [mesh, dataplane("web-1", &[("app", "web")]), dataplane("backend-1", &[])];
     world.world.put(resources).await;
     assert_eq!(ask().await, Vec::<String>::new());
-    world.world.put([permission("web-to-backend", by_label("backend"))]).await;
+    world.world.put([permission("web-to-backend", by_label("backend"), &[(tagged("web"), "Allow")])]).await;
     assert_eq!(ask().await, ["web-to-backend wants app=backend; backend-1 has no such label"]);
     // With the label it is allowed, and nothing is missing.
     world.world.put([dataplane("backend-1", &[("app", "backend")])]).await;

@@ -6,15 +6,12 @@ use api::{Inspect, InspectError, inspect::policies::PoliciesOf};
 use resources::{Key, Kind, Resource};
 use serde::Serialize;
 use serde_json::{Value, json};
+use testkit::resource::policy;
 
 use super::{Inspected, layout::exclusive};
 use crate::world::resource;
 
 const SERVER: &str = "kri_msvc_default_test-zone__test-server-1_main-port";
-
-fn policy(kind: Kind, name: &str, spec: Value) -> Resource {
-    resource(Key::new(kind, "default", name), &[], spec)
-}
 
 fn dp() -> Key {
     Key::new(Kind::Dataplane, "default", "dp-1")

@@ -6,6 +6,10 @@ use api::{
 };
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
+use testkit::{
+    resource::permission,
+    spec::{self, all},
+};
 
 use super::{Inspected, layout::exclusive};
 use crate::world::{resource, service};
@@ -27,19 +31,6 @@ fn instance(name: &str, service: &str, tags: Value, ports: &[u32]) -> Resource {
         &[("app", service)],
         json!({ "networking": networking }),
     )
-}
-
-fn permission(name: &str, target: Value, from: Value) -> Resource {
-    let spec = json!({ "targetRef": target, "from": from });
-    resource(Key::new(Kind::MeshTrafficPermission, "default", name), &[], spec)
-}
-
-fn by_service(service: &str, action: &str) -> Value {
-    json!({ "targetRef": { "kind": "MeshService", "name": service }, "default": { "action": action } })
-}
-
-fn everybody(action: &str) -> Value {
-    json!({ "targetRef": { "kind": "Mesh" }, "default": { "action": action } })
 }
 
 /// `web` and `batch` call `backend`, which has two versions.
@@ -76,8 +67,7 @@ fn shown(reach: &Reach) -> Vec<(&str, &str, Action)> {
 
 #[tokio::test]
 async fn a_name_is_a_dataplane_else_a_meshservice_else_a_tag() {
-    let inspected =
-        world("STRICT", [permission("all", json!({ "kind": "Mesh" }), json!([everybody("Allow")]))]).await;
+    let inspected = world("STRICT", [permission("all", all(), &[(all(), "Allow")])]).await;
     for (name, kind, dataplanes) in
         [("web-1", "Dataplane", 1), ("backend", "MeshService", 2), ("web", "kuma.io/service", 2)]
     {
@@ -131,8 +121,8 @@ async fn who_does_not_exist_can_neither_call_nor_be_called() {
 #[tokio::test]
 async fn the_rule_that_decides_is_named() {
     let rules =
-        json!([everybody("Deny"), by_service("web", "Allow"), by_service("batch", "AllowWithShadowDeny")]);
-    let inspected = world("STRICT", [permission("calls", json!({ "kind": "Mesh" }), rules)]).await;
+        [(all(), "Deny"), (spec::service("web"), "Allow"), (spec::service("batch"), "AllowWithShadowDeny")];
+    let inspected = world("STRICT", [permission("calls", all(), &rules)]).await;
     for (from, verdict, action, rule, reason) in [
         (
             "web",
@@ -191,9 +181,9 @@ async fn what_differs_between_instances_and_inbounds_is_told_apart() {
     let inspected = world(
         "STRICT",
         [
-            permission("all", json!({ "kind": "Mesh" }), json!([everybody("Allow")])),
-            permission("version-2", version, json!([by_service("web", "Deny")])),
-            permission("port-81", port, json!([everybody("Deny")])),
+            permission("all", all(), &[(all(), "Allow")]),
+            permission("version-2", version, &[(spec::service("web"), "Deny")]),
+            permission("port-81", port, &[(all(), "Deny")]),
         ],
     )
     .await;
@@ -228,7 +218,7 @@ async fn what_differs_between_instances_and_inbounds_is_told_apart() {
 
 #[tokio::test]
 async fn without_mtls_nobody_is_asked() {
-    let deny = permission("deny", json!({ "kind": "Mesh" }), json!([everybody("Deny")]));
+    let deny = permission("deny", all(), &[(all(), "Deny")]);
     let inspected = world("", [deny]).await;
     let reach = ask(&inspected, "web", "backend", None).await.unwrap();
     assert_eq!(reach.verdict, Verdict::Allowed);
@@ -239,7 +229,7 @@ async fn without_mtls_nobody_is_asked() {
 
 #[tokio::test]
 async fn permissive_mtls_is_said_to_let_others_in() {
-    let deny = permission("deny", json!({ "kind": "Mesh" }), json!([everybody("Deny")]));
+    let deny = permission("deny", all(), &[(all(), "Deny")]);
     let inspected = world("PERMISSIVE", [deny]).await;
     // No server has a certificate yet, so clients of the service come without TLS.
     let reach = ask(&inspected, "web", "backend", None).await.unwrap();
@@ -252,7 +242,7 @@ async fn permissive_mtls_is_said_to_let_others_in() {
 
 #[tokio::test]
 async fn a_policy_that_makes_an_inbound_permissive_is_said_to_let_others_in() {
-    let deny = permission("deny", json!({ "kind": "Mesh" }), json!([everybody("Deny")]));
+    let deny = permission("deny", all(), &[(all(), "Deny")]);
     let tls = json!({ "rules": [{ "default": { "mode": "Permissive" } }] });
     let tls = resource(Key::new(Kind::MeshTLS, "default", "permissive"), &[], tls);
     let inspected = world("STRICT", [deny, tls]).await;
@@ -269,7 +259,7 @@ async fn a_policy_that_makes_an_inbound_permissive_is_said_to_let_others_in() {
 async fn who_is_no_service_gets_nowhere_but_gets_visits() {
     let networking = json!({ "address": "127.0.0.2", "inbound": [{ "port": 80 }] });
     let stranger = Key::new(Kind::Dataplane, "default", "stranger");
-    let allow = || permission("all", json!({ "kind": "Mesh" }), json!([everybody("Allow")]));
+    let allow = || permission("all", all(), &[(all(), "Allow")]);
     let no_service = "denied: the client's certificate names no service, because none of its";
     for (mode, from, to, verdict, expect) in [
         ("STRICT", "stranger", "backend-1", Verdict::Denied, no_service),
@@ -289,8 +279,7 @@ async fn who_is_no_service_gets_nowhere_but_gets_visits() {
 
 #[tokio::test]
 async fn a_thousand_instances_are_one_check_and_a_million_differences_are_cut_short() {
-    let inspected =
-        world("STRICT", [permission("all", json!({ "kind": "Mesh" }), json!([everybody("Allow")]))]).await;
+    let inspected = world("STRICT", [permission("all", all(), &[(all(), "Allow")])]).await;
     let many = |service: &str, tags: fn(usize) -> Value| {
         let service = service.to_owned();
         (0..1000).map(move |i| instance(&format!("{service}-{i:04}"), &service, tags(i), &[80]))
@@ -305,7 +294,7 @@ async fn a_thousand_instances_are_one_check_and_a_million_differences_are_cut_sh
     };
     assert_eq!((*clients, *servers, reach.truncated), (1000, 1000, false));
     let to_80 = json!({ "kind": "MeshSubset", "tags": { "i": "7" } });
-    inspected.world.put([permission("one", to_80, json!([everybody("Deny")]))]).await;
+    inspected.world.put([permission("one", to_80, &[(all(), "Deny")])]).await;
     let reach = ask(&inspected, "differs", "differs", None).await.unwrap();
     assert_eq!((reach.checks.len(), reach.truncated, reach.verdict), (1000, true, Verdict::Mixed));
 }

@@ -10,6 +10,10 @@ use api::{
 };
 use resources::{Key, Kind, Resource, Status, naming::Kri};
 use serde_json::{Value, json};
+use testkit::{
+    resource::permission,
+    spec::{self, tagged},
+};
 
 use super::Inspected;
 use crate::world::{resource, service};
@@ -26,7 +30,7 @@ pub(super) fn proxy(name: &str, service: &str, labels: &[(&str, &str)], more: Va
     for (field, value) in more.as_object().unwrap() {
         networking[field] = value.clone();
     }
-    resource(Key::new(Kind::Dataplane, "default", name), labels, json!({ "networking": networking }))
+    testkit::resource::dataplane(name, labels, networking)
 }
 
 pub(super) fn with_address(name: &str, address: &str) -> Resource {
@@ -44,23 +48,6 @@ pub(super) fn mesh_with(labels: &[(&str, &str)], mtls: bool) -> Resource {
     resource(Key::global(Kind::Mesh, "default"), labels, spec)
 }
 
-pub(super) fn permission(name: &str, target: Value, from: &[(&str, &str)]) -> Resource {
-    let entry = |(who, action): &(&str, &str)| {
-        let target = match *who {
-            "anyone" => json!({ "kind": "Mesh" }),
-            service => json!({ "kind": "MeshService", "name": service }),
-        };
-        json!({ "targetRef": target, "default": { "action": action } })
-    };
-    let from: Vec<Value> = from.iter().map(entry).collect();
-    let key = Key::new(Kind::MeshTrafficPermission, "default", name);
-    resource(key, &[], json!({ "targetRef": target, "from": from }))
-}
-
-pub(super) fn subset(service: &str) -> Value {
-    json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": service } })
-}
-
 /// `web` may call `kv` and not `db`; anyone may call `docs`; and of `old`, which `web` may call, there is no instance.
 pub(super) async fn world(mode: &str) -> Inspected {
     let inspected = Inspected::new().await;
@@ -76,10 +63,10 @@ pub(super) async fn world(mode: &str) -> Inspected {
         with_address("db", "241.0.0.2"),
         with_address("docs", "241.0.0.3"),
         with_address("old", "241.0.0.4"),
-        permission("kv", subset("kv"), &[("web", "Allow")]),
-        permission("docs", subset("docs"), &[("anyone", "Allow")]),
-        permission("db", subset("db"), &[("anyone", "Allow"), ("web", "Deny")]),
-        permission("old", subset("old"), &[("web", "Allow")]),
+        permission("kv", tagged("kv"), &[(spec::service("web"), "Allow")]),
+        permission("docs", tagged("docs"), &[(spec::all(), "Allow")]),
+        permission("db", tagged("db"), &[(spec::all(), "Allow"), (spec::service("web"), "Deny")]),
+        permission("old", tagged("old"), &[(spec::service("web"), "Allow")]),
     ];
     inspected.world.put(resources).await;
     inspected
@@ -198,7 +185,7 @@ async fn what_is_offered_opens_the_destination_for_the_client_alone() {
 async fn a_subset_decides_about_the_whole_service_and_those_that_refuse_are_named() {
     let inspected = world("enforce").await;
     let some = json!({ "kind": "MeshSubset", "tags": { "version": "kv-2" } });
-    inspected.world.put([permission("some", some, &[("db", "Allow")])]).await;
+    inspected.world.put([permission("some", some, &[(spec::service("db"), "Allow")])]).await;
     let found = one(&inspected, "db-1", "kv").await;
     assert_eq!(found.verdict, Verdict::Reachable);
     let refusing: Vec<&str> =

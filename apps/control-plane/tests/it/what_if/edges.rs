@@ -1,25 +1,15 @@
 //! Who could call whom that cannot now, and the other way round.
 
 use api::inspect::{reach::Verdict, what_if::Edge};
-use resources::{Key, Kind, Resource};
+use resources::{Key, Kind};
 use serde_json::json;
+use testkit::{
+    resource::permission,
+    spec::{all, tagged},
+};
 
 use super::{ask, ask_without};
 use crate::world::{World, dataplane, mesh, resource};
-
-fn permission(name: &str, top: serde_json::Value, client: &str, action: &str) -> Resource {
-    let client = match client {
-        "" => json!({ "kind": "Mesh" }),
-        service => json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": service } }),
-    };
-    let from = json!([{ "targetRef": client, "default": { "action": action } }]);
-    let key = Key::new(Kind::MeshTrafficPermission, "default", name);
-    resource(key, &[], json!({ "targetRef": top, "from": from }))
-}
-
-fn of(service: &str) -> serde_json::Value {
-    json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": service } })
-}
 
 /// Two instances of `web`, one of `db`, and of `batch`.
 async fn services() -> World {
@@ -40,7 +30,7 @@ fn pairs(edges: &[Edge]) -> Vec<String> {
 #[tokio::test]
 async fn a_permission_opens_what_it_allows_and_closes_that_when_it_goes() {
     let world = services().await;
-    let allow = permission("web-to-db", of("db"), "web", "Allow");
+    let allow = permission("web-to-db", tagged("db"), &[(tagged("web"), "Allow")]);
     let told = ask(&world, [allow.clone()]).await.edges;
     assert_eq!((pairs(&told.opened), pairs(&told.closed)), (vec!["web>db".to_owned()], vec![]));
     let edge = &told.opened[0];
@@ -53,12 +43,12 @@ async fn a_permission_opens_what_it_allows_and_closes_that_when_it_goes() {
     let told = ask_without(&world, Kind::MeshTrafficPermission, "web-to-db").await.edges;
     assert_eq!((pairs(&told.opened), pairs(&told.closed)), (vec![], vec!["web>db".to_owned()]));
     // A more specific deny closes what a wide allow opened, for one client.
-    world.put([permission("all", json!({ "kind": "Mesh" }), "", "Allow")]).await;
-    let deny = permission("no-batch", of("db"), "batch", "Deny");
+    world.put([permission("all", all(), &[(all(), "Allow")])]).await;
+    let deny = permission("no-batch", tagged("db"), &[(tagged("batch"), "Deny")]);
     let told = ask(&world, [deny]).await.edges;
     assert_eq!((pairs(&told.opened), pairs(&told.closed)), (vec![], vec!["batch>db".to_owned()]));
     // What changes nothing about who may call is no edge.
-    let same = permission("again", of("db"), "web", "Allow");
+    let same = permission("again", tagged("db"), &[(tagged("web"), "Allow")]);
     assert_eq!(ask(&world, [same]).await.edges, api::inspect::what_if::Edges::default());
 }
 
@@ -73,7 +63,7 @@ async fn without_mutual_tls_everybody_may_call() {
 #[tokio::test]
 async fn services_that_come_and_go_have_edges_and_further_instances_have_none() {
     let world = services().await;
-    world.put([permission("all", json!({ "kind": "Mesh" }), "", "Allow")]).await;
+    world.put([permission("all", all(), &[(all(), "Allow")])]).await;
     let told = ask(&world, [dataplane("default", "web-3", "127.0.1.9", "web", &[])]).await.edges;
     assert_eq!(told, api::inspect::what_if::Edges::default());
     let told = ask(&world, [dataplane("default", "new-1", "127.0.1.9", "new", &[])]).await.edges;
@@ -92,10 +82,8 @@ async fn services_that_come_and_go_have_edges_and_further_instances_have_none() 
 #[tokio::test]
 async fn a_client_with_another_certificate_has_other_edges() {
     let world = services().await;
-    let from = json!([{ "targetRef": { "kind": "MeshSubset", "tags": { "version": "2" } },
-        "default": { "action": "Allow" } }]);
-    let key = Key::new(Kind::MeshTrafficPermission, "default", "newer");
-    world.put([resource(key, &[], json!({ "targetRef": of("db"), "from": from }))]).await;
+    let second = json!({ "kind": "MeshSubset", "tags": { "version": "2" } });
+    world.put([permission("newer", tagged("db"), &[(second, "Allow")])]).await;
     let mut newer = dataplane("default", "batch-1", "127.0.1.3", "batch", &[]).spec.to_json();
     newer["networking"]["inbound"][0]["tags"]["version"] = json!("2");
     let told =
@@ -107,7 +95,7 @@ async fn a_client_with_another_certificate_has_other_edges() {
 async fn where_only_some_instances_let_a_client_in_access_is_mixed() {
     let world = services().await;
     let one = json!({ "kind": "Dataplane", "name": "web-1" });
-    let told = ask(&world, [permission("one", one, "db", "Allow")]).await.edges;
+    let told = ask(&world, [permission("one", one, &[(tagged("db"), "Allow")])]).await.edges;
     assert_eq!(pairs(&told.opened), ["db>web"]);
     assert_eq!(told.opened[0].after, Some(Verdict::Mixed));
 }

@@ -3,8 +3,9 @@
 use api::inspect::what_if::{Idle, IdleReason};
 use resources::Kind;
 use serde_json::json;
+use testkit::resource::timeout;
 
-use super::{ask, ask_without, small, timeout};
+use super::{ask, ask_without, small};
 use crate::world::resource;
 
 fn told(idle: &[Idle]) -> Vec<(&str, IdleReason)> {

@@ -1,4 +1,5 @@
-//! Who serves a destination and whom they let in, found without the graph: by the permissions that are really planned
+//! Which servers a destination has and which clients they accept, found without the graph: by the
+//! permissions that are really planned
 //! for the proxies of servers.
 
 use std::{

@@ -28,7 +28,7 @@ use crate::{
     matching::{self, MemberSelector},
     reachability::{
         policy_names, rules,
-        targets::{self, Beside, Choice, Wanted, member, reference},
+        targets::{self, Beside, Choice, InboundSelection, member, reference},
     },
 };
 
@@ -293,7 +293,7 @@ impl Offering<'_> {
             groups.iter().flat_map(|group| &group.servers).filter_map(|server| place(server)).collect();
         let selectors: Vec<MemberSelector> = self.call.serving.iter().map(|it| it.selector.clone()).collect();
         let labels = of_this_zone();
-        let wanted = Wanted {
+        let wanted = InboundSelection {
             mesh: self.call.mesh,
             places: &places,
             preferred: Vec::new(),
@@ -358,7 +358,7 @@ impl Offering<'_> {
         let mut offer = Offer::empty(zone.clone());
         let mut names = self.names_elsewhere(&zone);
         for target in references {
-            let wanted = Wanted {
+            let wanted = InboundSelection {
                 mesh: self.call.mesh,
                 places: &BTreeSet::new(),
                 preferred: Vec::new(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use resources::naming::{Kri, SpiffeId};
 
-use super::{Question, Suggestions};
+use super::{Question, Suggestions, window::Windows};
 use crate::{
     DestinationId, MeshSnapshot,
     observed::{Seen, destination_text},
@@ -46,8 +46,14 @@ impl Warnings {
     }
 
     /// Says all of it.
-    pub fn finish(self, question: &Question<'_>, opened: &BTreeSet<Kri>, suggestions: &mut Suggestions) {
-        let mut said = window(question);
+    pub fn finish(
+        self,
+        question: &Question<'_>,
+        windows: &Windows,
+        opened: &BTreeSet<Kri>,
+        suggestions: &mut Suggestions,
+    ) {
+        let mut said = window(question, windows);
         if question.observed.truncated {
             said.push("there were more calls than are kept: some of them are not known".to_owned());
         }
@@ -58,6 +64,21 @@ impl Warnings {
                 proxies.connected - proxies.reporting,
                 proxies.connected
             ));
+        }
+        let dataplanes = question.mesh.dataplanes.len();
+        if let Some(proxies) = question.proxies.filter(|it| it.connected < dataplanes) {
+            said.push(format!(
+                "{} of {dataplanes} Dataplanes are not connected to this control plane: whether their proxies report is \
+                 not known here",
+                dataplanes - proxies.connected
+            ));
+        }
+        if suggestions.other_zones {
+            said.push(
+                "clients of other zones can call this zone through its ingress, and only the control planes of their \
+                 zones know what they call: nothing is suggested for them"
+                    .to_owned(),
+            );
         }
         for (destination, (count, last)) in &self.outside {
             let last = last.map(|last| format!(", last {last}")).unwrap_or_default();
@@ -83,17 +104,22 @@ impl Warnings {
 }
 
 /// Whether enough time was observed.
-fn window(question: &Question<'_>) -> Vec<String> {
-    let Some(since) = question.observed.since else {
+fn window(question: &Question<'_>, windows: &Windows) -> Vec<String> {
+    let Some(since) = windows.since else {
         return vec!["no proxy has reported calls yet, so nothing is known about them".to_owned()];
     };
-    let seconds = question.now.duration_since(since).max(SignedDuration::ZERO).as_secs();
-    let job = match seconds {
+    let seconds = |since: Timestamp| question.until.duration_since(since).max(SignedDuration::ZERO).as_secs();
+    let job = match seconds(since) {
         ..DAY => "a daily or weekly job",
         DAY..WEEK => "a weekly job",
         _ => return Vec::new(),
     };
-    vec![format!("observed for {}: {job} would not have been seen", length(seconds))]
+    let mut said = vec![format!("observed for {}: {job} would not have been seen", length(seconds(since)))];
+    let short = windows.newest.iter().filter(|(_, since)| seconds(*since) < WEEK);
+    let short: BTreeSet<String> = short.map(|(id, _)| destination_text(id)).collect();
+    let mesh = question.observed.since.map_or(0, seconds);
+    said.extend(some(&short, "joined later than others were observed").filter(|_| mesh >= DAY));
+    said
 }
 
 /// `3 h`, `2 d`.

@@ -115,7 +115,7 @@ fn mesh_subset_as_the_client_is_told_by_its_tags() {
     draws(&plain(), &[FROM_SUBSET], "");
 }
 
-/// By tags, a deny for everyone is visible and keeps out whom nothing else lets in. By `rules` a deny has the last
+/// By tags, a deny for everyone is visible and refuses clients that nothing else allows. By `rules` a deny has the last
 /// word, so that it keeps out everyone.
 #[test]
 fn a_visible_deny_for_all() {

@@ -1,5 +1,5 @@
 //! Measures how long a change in the mesh takes until traffic follows it: from the control plane's answer
-//! to a `PUT` until a request through a real Envoy is answered by whom the change says.
+//! to a `PUT` until a request through a real Envoy is answered by the server that the change names.
 //!
 //! The servers have no proxies, as nothing of them is measured; writes docs/reference/benchmarks-endpoints.md.
 
@@ -91,7 +91,7 @@ fn answered(caller: Ipv4Addr, port: u16, server: &str) -> anyhow::Result<Duratio
             return Ok(took);
         }
         anyhow::ensure!(took < DEADLINE, "{server} never answered at port {port}");
-        // Asking without a pause would keep from working whom we wait for.
+        // Asking without a pause would slow down the control plane that we wait for.
         thread::sleep(Duration::from_millis(1));
     }
 }
