@@ -166,7 +166,10 @@ fn for_proxies(
         hds: Some(Hds::start(&config.dp_server.hds, &store, shutdown)),
         observations: Arc::new(Observations::new(store.clone(), &Metrics::default())),
         insights: insights::Writer::new(store, Duration::from_millis(50), shutdown.clone()),
-        certificate: ServerCertificate::new(Certificate { facts: pair.check(now).unwrap(), pem: pair.certificate }),
+        certificate: ServerCertificate::new(Certificate {
+            facts: pair.check(now).unwrap(),
+            pem: pair.certificate,
+        }),
         tokens_required: false,
         zone_tokens_required: false,
         bootstrap: Params::of(&config, 5678).unwrap(),
