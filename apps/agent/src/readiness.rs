@@ -158,7 +158,7 @@ async fn bind_loopback(port: u16, ipv6: bool) -> std::result::Result<Listener, r
 }
 
 /// Whether the machine has no such address, as opposed to one that is in use.
-fn is_absent(error: &io::Error) -> bool {
+pub fn is_absent(error: &io::Error) -> bool {
     let missing = [Errno::EADDRNOTAVAIL, Errno::EAFNOSUPPORT];
     error.raw_os_error().is_some_and(|code| missing.contains(&Errno::from_raw(code)))
 }

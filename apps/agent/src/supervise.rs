@@ -136,7 +136,8 @@ impl Supervisor {
                     }
                     let delay = backoff.next_delay();
                     let restarts = self.health.restarted();
-                    tracing::error!(%status, restarts, ?delay, "Envoy exited unexpectedly; restarting it");
+                    let delay_ms = delay.as_millis();
+                    tracing::error!(%status, restarts, delay_ms, "Envoy exited unexpectedly; restarting it");
                     tokio::select! {
                         () = sleep(delay) => {}
                         _ = self.signals.next() => return Ok(()),
@@ -203,7 +204,8 @@ impl Supervisor {
         if !self.begin_drain().await {
             return;
         }
-        tracing::info!(?drain_time, "draining: waiting for open connections to end");
+        let drain_time_ms = drain_time.as_millis();
+        tracing::info!(drain_time_ms, "draining: waiting for open connections to end");
         tokio::select! {
             () = idle(&self.admin) => tracing::info!("all connections have ended"),
             () = sleep(drain_time) => tracing::info!("drain timeout reached"),

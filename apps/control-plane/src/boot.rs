@@ -127,7 +127,7 @@ pub async fn start(config: Config) -> Result<Running> {
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
     let observations = Observations::started(store.clone(), &metrics, &shutdown);
     let inspect: Arc<dyn api::Inspect> = Arc::new(inspect.observing(observations.clone()));
-    let api = api_router(&registrar, settings, &metrics, inspect.clone(), findings.clone());
+    let api = api_router(&registrar, settings, &metrics, inspect.clone(), findings.clone(), &shutdown);
     let health = diagnostics::router(store, metrics.clone(), &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>, share| {
         let listener = listener?;
@@ -178,16 +178,11 @@ fn api_router(
     metrics: &Metrics,
     inspect: Arc<dyn api::Inspect>,
     problems: Arc<Findings>,
+    shutdown: &Shutdown,
 ) -> Router {
     let (registrar, metrics) = (registrar.clone(), api::Metrics::register(metrics));
-    api::router(api::Context {
-        registrar,
-        settings,
-        metrics,
-        inspect,
-        problems,
-        gates: api::Gates::default(),
-    })
+    let gates = api::Gates::default().finished_before(shutdown.clone());
+    api::router(api::Context { registrar, settings, metrics, inspect, problems, gates })
 }
 
 /// The registry of metrics, with what is true of the whole process.

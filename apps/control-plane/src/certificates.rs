@@ -15,7 +15,7 @@ use identity::certificate::{Pair, Usage, self_signed};
 use jiff::Timestamp;
 use runtime::tls::{Certificate, ServerTls};
 
-use crate::{config::Config, dp_server, storage::create_dir};
+use crate::{config::Config, dp_server, files::Draft, storage::create_dir};
 
 /// What a certificate that is refused can be cured with.
 const HINT: &str = "remove both files to have new ones generated";
@@ -183,14 +183,10 @@ fn read(path: &Path) -> Result<String> {
 
 /// Writes a file that is complete or not there.
 fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let partial = path.with_extension("partial");
     let attempt = || -> io::Result<()> {
-        let mut file =
-            fs::File::options().write(true).create(true).truncate(true).mode(mode).open(&partial)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&partial, path)
+        let draft = Draft::of(path, mode)?;
+        draft.file().write_all(text.as_bytes())?;
+        draft.finish()
     };
     let hint = "is the work directory (KUMA_GENERAL_WORK_DIR) writable?";
     attempt().with_context(|| format!("cannot write {}; {hint}", path.display()))

@@ -1,7 +1,7 @@
 //! The command line of `kuma-cp`.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
     time::Duration,
@@ -20,6 +20,7 @@ use crate::{
         Config, print,
         source::{self, Loaded},
     },
+    files::Draft,
     storage,
 };
 
@@ -146,6 +147,7 @@ impl ConfigFile {
 
 impl Run {
     async fn execute(self) -> Result<()> {
+        certificates::rotation::survive_hangups()?;
         let mut loaded = self.file.load()?;
         let general = &mut loaded.config.general;
         general.log_level = self.log_level.unwrap_or(general.log_level);
@@ -170,14 +172,12 @@ async fn export(file: &Path, config: &ConfigFile) -> Result<()> {
         store::backup::export(store.as_ref(), &files, BufWriter::new(io::stdout()))?;
         return Ok(());
     }
-    // The backup appears under its name only when it is complete.
-    let partial = file.with_extension("partial");
     let failed = || format!("cannot write {}", file.display());
-    let output = private_file(&partial).with_context(failed)?;
+    // A backup holds every secret, so it is for its owner alone.
+    let draft = Draft::of(file, 0o600).with_context(failed)?;
     let count =
-        store::backup::export(store.as_ref(), &files, BufWriter::new(&output)).with_context(failed)?;
-    output.sync_all().with_context(failed)?;
-    fs::rename(&partial, file).with_context(failed)?;
+        store::backup::export(store.as_ref(), &files, BufWriter::new(draft.file())).with_context(failed)?;
+    draft.finish().with_context(failed)?;
     say(&format!("{count} resources exported to {}", file.display()));
     Ok(())
 }
@@ -242,12 +242,6 @@ async fn import_kuma(config: &ConfigFile) -> Result<()> {
     }
     say(&format!("{count} resources imported"));
     Ok(())
-}
-
-/// A backup holds every secret, so it is for its owner alone.
-fn private_file(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 /// Passes the warnings on to the person at the terminal.

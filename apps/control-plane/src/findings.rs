@@ -30,7 +30,7 @@ use runtime::{Shutdown, metrics::Metrics};
 use store::{Dirty, Snapshot, Store};
 use topology::MeshSnapshot;
 
-use authorities::Authorities;
+use authorities::{Authorities, State};
 use snis::SniMatchers;
 
 use crate::{
@@ -144,7 +144,7 @@ impl Findings {
         }
         let snapshot = lock(&self.meshes).get(mesh).map(|findings| findings.snapshot().clone());
         let store = self.store.as_ref();
-        found.extend(snapshot.and_then(|mesh| self.authorities.finding(store, &mesh, now)));
+        found.extend(snapshot.into_iter().flat_map(|mesh| self.authorities.findings(store, &mesh, now)));
         let mut found: Vec<Finding> = found.into_iter().collect();
         found.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));
         found
@@ -160,11 +160,12 @@ impl Findings {
         self.catch_up();
         let meshes: Vec<_> =
             lock(&self.meshes).values().map(|findings| findings.snapshot().clone()).collect();
-        let expiry = |mesh: &Arc<MeshSnapshot>| {
-            let (backend, expires) = self.authorities.expiry(self.store.as_ref(), mesh, now)?;
-            Some((mesh.name.clone(), backend, expires))
+        let expiries = |mesh: &Arc<MeshSnapshot>| {
+            let (name, states) = (mesh.name.clone(), self.authorities.of(self.store.as_ref(), mesh, now));
+            let expiry = |state: &State| Some((name.clone(), state.name.clone(), state.expires?));
+            states.iter().filter_map(expiry).collect::<Vec<_>>()
         };
-        meshes.iter().filter_map(expiry).collect()
+        meshes.iter().flat_map(expiries).collect()
     }
 
     fn catch_up(&self) {

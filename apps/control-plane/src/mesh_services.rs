@@ -190,7 +190,8 @@ impl Followed {
     fn say_exhausted(&mut self, mesh: &str) {
         let exhausted: Vec<Exhausted> = self.generator.exhausted().collect();
         for exhausted in exhausted.iter().filter(|exhausted| !self.exhausted.contains(&exhausted.kind)) {
-            tracing::error!(mesh, code = %Code::AddressesExhausted, "{}", findings::used_up(exhausted));
+            let detail = findings::used_up(exhausted);
+            tracing::error!(mesh, code = %Code::AddressesExhausted, detail, "a range of addresses is used up");
         }
         self.exhausted = exhausted.iter().map(|exhausted| exhausted.kind).collect();
     }
@@ -202,7 +203,8 @@ impl Followed {
 }
 
 fn warn_of(mesh: &str, conflict: &PortConflict) {
-    tracing::warn!(mesh, code = %Code::ServicePortConflict, "{}", described(conflict));
+    let detail = described(conflict);
+    tracing::warn!(mesh, code = %Code::ServicePortConflict, detail, "ports of a service conflict");
 }
 
 /// What is wrong with the services of a mesh.

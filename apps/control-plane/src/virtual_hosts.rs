@@ -183,7 +183,8 @@ impl Hosts {
         };
         let problem = hostnames.problem(self.range);
         if let Some(problem) = problem.as_ref().filter(|_| !hostnames.exhausted) {
-            tracing::error!(mesh = &**mesh, code = %problem.code, "{problem}");
+            let (code, detail) = (problem.code, problem.to_string());
+            tracing::error!(mesh = &**mesh, %code, detail, "a range of addresses is used up");
         }
         hostnames.exhausted = problem.is_some();
         let about = self.store.snapshot().ok();

@@ -44,19 +44,24 @@ pub struct Entry {
     subject: Subject,
 }
 
+/// Verb and kind in the line of an operation; `None` for those that only read.
+pub fn recorded(operation: Operation) -> Option<(&'static str, &'static str)> {
+    Some(match operation {
+        Operation::Put(kind) => ("put", kind.name()),
+        Operation::Delete(kind) => ("delete", kind.name()),
+        Operation::DataplaneToken => ("issue", "DataplaneToken"),
+        Operation::ZoneToken => ("issue", "ZoneToken"),
+        Operation::UserToken => ("issue", "UserToken"),
+        Operation::Backup => ("export", "Backup"),
+        Operation::ProxySetLogging => ("change", "LogLevel"),
+        _ => return None,
+    })
+}
+
 impl Entry {
     /// `None` for requests that only read.
     pub fn of(call: &Call) -> Option<Entry> {
-        let (verb, kind) = match call.route.operation {
-            Operation::Put(kind) => ("put", kind.name()),
-            Operation::Delete(kind) => ("delete", kind.name()),
-            Operation::DataplaneToken => ("issue", "DataplaneToken"),
-            Operation::ZoneToken => ("issue", "ZoneToken"),
-            Operation::UserToken => ("issue", "UserToken"),
-            Operation::Backup => ("export", "Backup"),
-            Operation::ProxySetLogging => ("change", "LogLevel"),
-            _ => return None,
-        };
+        let (verb, kind) = recorded(call.route.operation)?;
         let param = |name: &str| call.param(name).chars().take(MAX_NAME).collect();
         Some(Entry {
             user: call.user.to_string(),

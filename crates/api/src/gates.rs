@@ -1,4 +1,5 @@
-//! What clients share: how many long lists are made and how many watches are open at a time, and the lists themselves.
+//! What clients share: how many writes and long lists are made and how many watches are open at a time, and the lists
+//! themselves.
 
 mod response_cache;
 
@@ -8,12 +9,17 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use runtime::logs::Throttle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use runtime::{Shutdown, logs::Throttle};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinHandle,
+};
 
 use self::response_cache::ResponseCache;
 use crate::Error;
 
+/// Writes in progress, of all clients. They go on when their client is gone, so connections do not bound them.
+pub const WRITES: usize = 4096;
 /// Open watches, of all clients.
 pub const WATCHES: usize = 256;
 /// Open watches of the clients at one address.
@@ -25,6 +31,9 @@ pub struct Gates {
     /// However many lists are asked for, so many are made at a time: proxies need the processors, too.
     turns: Arc<Semaphore>,
     watches: Arc<Mutex<Watches>>,
+    writes: Arc<Semaphore>,
+    /// What waits for writes in progress when the process ends.
+    shutdown: Shutdown,
     /// Long answers that were made before.
     pub(crate) answers: ResponseCache,
     /// Keeps refused tokens from filling the log.
@@ -43,6 +52,8 @@ impl Default for Gates {
         Gates {
             turns: Arc::new(Semaphore::new(processors)),
             watches: Arc::default(),
+            writes: Arc::new(Semaphore::new(WRITES)),
+            shutdown: Shutdown::default(),
             answers: ResponseCache::default(),
             refusals: Throttle::default(),
         }
@@ -50,6 +61,29 @@ impl Default for Gates {
 }
 
 impl Gates {
+    /// Lets the end of the process wait for writes in progress.
+    #[must_use]
+    pub fn finished_before(self, shutdown: Shutdown) -> Gates {
+        Gates { shutdown, ..self }
+    }
+
+    /// One more write, unless that is too many.
+    pub fn write(&self) -> Result<OwnedSemaphorePermit, Error> {
+        self.writes.clone().try_acquire_owned().map_err(|_| {
+            Error::Unavailable(format!(
+                "{WRITES} writes are in progress, which is the limit of this control plane: try again later"
+            ))
+        })
+    }
+
+    /// Runs a write to its end, whether or not its client waits for it.
+    pub fn run_to_its_end<T: Send + 'static>(
+        &self,
+        write: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.shutdown.spawn(write)
+    }
+
     /// Waits until there is a processor for something that takes a while. `None` when the process ends.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         self.turns.clone().acquire_owned().await.ok()

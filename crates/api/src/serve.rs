@@ -77,12 +77,26 @@ fn without_trailing_slash(mut request: Request) -> Request {
     request
 }
 
+/// Answers a request. A write is made and recorded also when its client closes the connection, which drops this future:
+/// otherwise it could be stored without a line in the audit log.
 async fn answer(context: Arc<Context>, route: Arc<Route>, request: Request) -> Response {
+    if audit::recorded(route.operation).is_none() {
+        return serve(context, route, request).await;
+    }
+    let gates = context.clone();
+    let served = gates.gates.run_to_its_end(serve(context, route, request)).await;
+    served.unwrap_or_else(|error| {
+        Error::Internal { title: resource::PROCESS, cause: error.to_string() }.into_response()
+    })
+}
+
+async fn serve(context: Arc<Context>, route: Arc<Route>, request: Request) -> Response {
     let (limit, settings) = (context.settings.timeout, context.clone());
     let mut entry = None;
     let served = tokio::time::timeout(limit, async {
-        let call = Call::new(context, route, request).await?;
+        let call = Call::new(context.clone(), route, request).await?;
         entry = audit::Entry::of(&call);
+        let _writing = entry.is_some().then(|| context.gates.write()).transpose()?;
         dispatch(call).await
     });
     let response = match served.await {

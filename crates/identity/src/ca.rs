@@ -165,6 +165,15 @@ pub fn trust_bundle<'a>(from: impl Into<Sources<'a>>, mesh: &str) -> TrustBundle
     bundle
 }
 
+/// When the authority of a backend expires: also of one that has expired, or whose key is missing.
+pub fn expiry<'a>(
+    from: impl Into<Sources<'a>>,
+    mesh: &str,
+    backend: &CertificateAuthorityBackend,
+) -> Result<Timestamp, String> {
+    signer::expiry_of(&certificate_text(from.into(), mesh, backend)?)
+}
+
 fn mesh_spec<'a>(snapshot: &'a Snapshot, mesh: &str) -> Option<&'a Mesh> {
     snapshot.get(&Key::global(Kind::Mesh, mesh))?.spec.get::<Mesh>()
 }

@@ -103,6 +103,17 @@ async fn in_transaction<T>(
     Ok(made)
 }
 
+/// Whether a write would be durable now: makes one that leaves every value as it is. A `SELECT` would also be answered
+/// by a replica, and by a server that cannot write to its disk.
+pub(crate) async fn probe(client: &Client) -> Result<(), Error> {
+    let work = async {
+        let sql = "UPDATE kuma_rs.revision SET trimmed = trimmed";
+        let statement = client.prepare_cached(sql).await.map_err(|why| failed(ATTEMPT, &why))?;
+        client.execute(&statement, &[]).await.map_err(|why| failed(ATTEMPT, &why)).map(drop)
+    };
+    within(ATTEMPT, work).await
+}
+
 /// The revision of the last commit.
 pub(crate) async fn latest(client: &Client) -> Result<u64, Error> {
     let attempt = "ask PostgreSQL for its revision";

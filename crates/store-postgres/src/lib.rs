@@ -135,21 +135,26 @@ impl Store for Postgres {
     }
 
     async fn probe(&self) -> Result<(), Error> {
-        self.latest().await.map(drop)
+        self.ask(batch::probe).await
     }
 
     async fn latest(&self) -> Result<u64, Error> {
-        self.shared.check()?;
-        let client = self.pool.get().await.map_err(|why| self.shared.endpoint.no_connection(why))?;
-        let latest = batch::latest(&client).await;
-        if latest.is_err() {
-            drop(Object::take(client));
-        }
-        latest
+        self.ask(batch::latest).await
     }
 }
 
 impl Postgres {
+    /// Asks the database something that changes nothing.
+    async fn ask<T>(&self, question: impl AsyncFnOnce(&Object) -> Result<T, Error>) -> Result<T, Error> {
+        self.shared.check()?;
+        let client = self.pool.get().await.map_err(|why| self.shared.endpoint.no_connection(why))?;
+        let answer = question(&client).await;
+        if answer.is_err() {
+            drop(Object::take(client));
+        }
+        answer
+    }
+
     /// Runs a transaction and shows what it made.
     async fn make<T>(
         &self,

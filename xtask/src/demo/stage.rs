@@ -148,9 +148,13 @@ impl Stage {
     }
 }
 
-/// Tokens are for their owner alone.
+/// Tokens are for their owner alone. A file that is there already, of a demo before, may have another mode.
 fn private_file(path: &str) -> io::Result<File> {
-    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]
@@ -162,6 +166,8 @@ mod tests {
     #[test]
     fn tokens_of_the_demo_are_for_their_owner_alone() {
         let path = std::env::temp_dir().join(format!("kuma-demo-token-{}", std::process::id()));
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         private_file(path.to_str().unwrap()).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         fs::remove_file(&path).unwrap();

@@ -62,6 +62,12 @@ impl Stage {
         Ok(Stage { folder: folder.to_path_buf() })
     }
 
+    /// How large the programs are, in bytes.
+    pub fn sizes(&self) -> anyhow::Result<Vec<(&'static str, u64)>> {
+        let size = |name: &'static str| Ok((name, fs::metadata(self.folder.join("bin").join(name))?.len()));
+        PROGRAMS.into_iter().map(size).collect()
+    }
+
     /// Writes the archive. The same files give the same bytes: no owner, no time and no order of this machine is in it.
     pub fn archive(&self, name: &str, archive: &Path, is_quick: bool) -> anyhow::Result<()> {
         let mut tar = Command::new("tar");

@@ -23,6 +23,9 @@ const VAGUE: [&str; 9] = [
 ];
 /// The same in prose. In code they are names.
 const VAGUE_IN_PROSE: [&str; 3] = ["told", "besides", "believes"];
+/// Names of durations.
+const DURATIONS: [&str; 9] =
+    ["delay", "duration", "elapsed", "interval", "pause", "patience", "time", "timeout", "took"];
 /// A longer file explains itself in its first lines with these words.
 const EXCUSE: &str = "Longer than 500 lines because";
 
@@ -82,12 +85,29 @@ fn check_source(name: &str, text: &str, findings: &mut Vec<String>) {
         concat!("FIX", "ME"),
     ];
     for (number, line) in text.lines().enumerate() {
+        if let Some(field) = duration_field(line) {
+            let number = number + 1;
+            findings.push(format!("{name}:{number}: log {field:?} as a number, such as {field}_ms"));
+        }
         for word in forbidden {
             if line.contains(word) {
                 findings.push(format!("{name}:{}: {word:?} has no place on main", number + 1));
             }
         }
     }
+}
+
+/// The name of a duration that a line of the log would show as text such as `1.5s`, which no program can compare.
+fn duration_field(line: &str) -> Option<&str> {
+    line.match_indices('?').find_map(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + 1..]);
+        let end = after.find(|c: char| !c.is_alphanumeric() && !"_.".contains(c)).unwrap_or(after.len());
+        let field = after[..end].rsplit('.').next()?;
+        // `?` that ends an expression has a letter or a bracket before it, the one of a field has not.
+        let is_field = !before.ends_with(|c: char| c.is_alphanumeric() || ")]}_".contains(c));
+        let is_duration = |name: &&str| field == *name || field.ends_with(&format!("_{name}"));
+        (is_field && DURATIONS.iter().any(is_duration)).then_some(field)
+    })
 }
 
 fn check_document(path: &Path, name: &str, text: &str, findings: &mut Vec<String>) {
@@ -176,6 +196,19 @@ mod tests {
         let long = "let x = 1;\n".repeat(501);
         assert_eq!(findings_in(&long).len(), 1);
         assert_eq!(findings_in(&format!("// {EXCUSE} it is one table.\n{long}")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn durations_are_logged_as_numbers() {
+        // The mark apart, so that this file does not find itself.
+        for line in ["warn!(@delay, x);", "interval = @collector.interval,", "info!(@kind, @drain_time, x)"] {
+            assert_eq!(findings_in(&line.replace('@', "?")).len(), 1, "{line}");
+        }
+        for line in
+            ["let delay = parse(text)@;", "took_ms = took.as_millis(),", "(@kind, delay)", "a()@.timeout"]
+        {
+            assert_eq!(findings_in(&line.replace('@', "?")), Vec::<String>::new(), "{line}");
+        }
     }
 
     #[test]

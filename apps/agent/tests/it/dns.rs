@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Write,
-    net::{Ipv4Addr, UdpSocket},
+    net::{Ipv4Addr, Ipv6Addr, TcpStream, UdpSocket},
     path::Path,
     sync::{Arc, Mutex},
     time::Duration,
@@ -19,6 +19,7 @@ use hickory_proto::{
     rr::{RData, RecordType},
 };
 use serde_json::json;
+use testkit::netns::{self, Namespace};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
@@ -103,6 +104,23 @@ fn look(port: u16, name: &str) -> Option<Result<Vec<Ipv4Addr>, ResponseCode>> {
         ResponseCode::NoError => Ok(answer.answers.iter().map(|record| address(&record.data)).collect()),
         code => Err(code),
     })
+}
+
+#[test]
+fn a_machine_without_ipv4_answers_names_at_the_loopback_address_of_ipv6() {
+    if !netns::available().unwrap() {
+        return;
+    }
+    let machine = Namespace::new().unwrap();
+    machine.ip("addr del 127.0.0.1/8 dev lo").unwrap();
+    let (control_plane, home, port) = (ControlPlane::away(), Home::new(), free_port());
+    let (dataplane, resolvers) = (home.file("dp.yaml", DATAPLANE), home.file("resolv.conf", ""));
+    let options = ["--dataplane-file", &dataplane, "--dns-resolv-conf", &resolvers];
+    let mut command = home.run_command(&control_plane, &options);
+    command.args(["--dns-proxy-port", &port.to_string()]);
+    let agent = machine.enter(|| Agent::start(&mut command)).unwrap();
+    let connects = || machine.enter(|| TcpStream::connect((Ipv6Addr::LOCALHOST, port)).is_ok()).unwrap();
+    agent.wait_until("DNS at ::1", |_| connects());
 }
 
 #[test]

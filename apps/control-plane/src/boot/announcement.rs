@@ -23,7 +23,7 @@ fn starting(config: &Config) {
     let path = (config.store.kind == StoreType::Sqlite).then(|| absolute(&config.sqlite_path()));
     let postgres = Some(&config.store.postgres).filter(|_| config.store.kind == StoreType::Postgres);
     tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
+        version = version::SHOWN,
         kuma_version = BASED_ON_KUMA,
         mode,
         zone,

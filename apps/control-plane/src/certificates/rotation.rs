@@ -23,6 +23,12 @@ use crate::{
 /// How long a replaced certificate may stay unnoticed; SIGHUP makes it quicker.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
+/// From now on SIGHUP does not end the process, which is what it does by default: `systemctl reload` may come while the
+/// control plane starts, and to one that follows no files. The handler stays for as long as the process runs.
+pub fn survive_hangups() -> Result<()> {
+    signal(SignalKind::hangup()).map(drop).context("cannot handle SIGHUP")
+}
+
 /// TLS that follows the files of a server. `shown` is what proxies learn about the certificate, `expiries` the metric
 /// of when it expires.
 pub fn start(

@@ -11,7 +11,8 @@ use runtime::metrics::Metrics;
 use store::{Changes, Committed, Error, Outage, Snapshot, Store, Write};
 use tokio::time::Instant;
 
-const BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
+/// The alert `KumaStoreSlow` compares with 1.
+const BUCKETS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 2.5, 10.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Operation {
@@ -42,7 +43,9 @@ pub fn metered(inner: Arc<dyn Store>, metrics: &Metrics) -> Arc<dyn Store> {
     let errors: Family<Failure, Counter> = metrics.register("store_errors", help, Family::default());
     // A first failure is an increase only where there was a value before.
     for operation in ["create", "update", "delete"] {
-        drop(errors.get_or_create(&Failure { operation, reason: "unavailable" }));
+        for reason in ["unavailable", "damaged"] {
+            drop(errors.get_or_create(&Failure { operation, reason }));
+        }
     }
     let help = "Whether answers may be outdated because the store cannot be reached (1)";
     metrics.register("store_stale", help, Stale(inner.clone()));

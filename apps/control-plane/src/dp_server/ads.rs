@@ -284,7 +284,9 @@ impl<P: Protocol> Session<'_, P> {
         let before: Vec<&Problem> = self.current.iter().flat_map(Current::problems).collect();
         for problem in next.problems().filter(|problem| !before.contains(problem)) {
             let key = self.registration.proxy().key();
-            tracing::warn!(mesh = &*key.mesh, name = &*key.name, code = %problem.code, "{problem}");
+            let (mesh, name) = (&*key.mesh, &*key.name);
+            let (code, detail) = (problem.code, problem.to_string());
+            tracing::warn!(mesh, name, %code, detail, "a proxy's configuration has a problem");
         }
         let zone_secrets = next.zone_secrets.clone();
         let before = self.current.replace(next);
@@ -415,7 +417,11 @@ impl<P: Protocol> Session<'_, P> {
                         self.second_try = Some(Instant::now() + self.patience.next_delay());
                     }
                 }
-                Action::Ignored { reason } => tracing::debug!(reason, "discovery request ignored"),
+                Action::Ignored { reason } => {
+                    let key = self.registration.proxy().key();
+                    let (mesh, name) = (&*key.mesh, &*key.name);
+                    tracing::debug!(mesh, name, reason, "discovery request ignored");
+                }
                 Action::Close(error) => return Err(Status::invalid_argument(error.to_string())),
             }
         }

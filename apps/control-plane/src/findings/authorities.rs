@@ -1,4 +1,4 @@
-//! Authorities of meshes that expire soon, or cannot be used.
+//! Authorities of meshes: when each expires, and whether the one that signs can be used.
 
 use std::{
     collections::BTreeMap,
@@ -8,10 +8,17 @@ use std::{
 };
 
 use findings::{Code, Finding};
-use identity::ca::{Authority, Files, Sources, builtin};
+use identity::ca::{self, Authority, Files, Sources, builtin, bundled};
 use jiff::Timestamp;
-use resources::kinds::mesh::Mesh;
-use store::Store;
+use resources::{
+    Key, Kind, Resource,
+    kinds::{
+        mesh::{CertificateAuthorityBackend, Mesh},
+        mesh_identity::MeshIdentity,
+    },
+    naming::Kri,
+};
+use store::{Snapshot, Store};
 use tokio::sync::watch;
 use topology::MeshSnapshot;
 
@@ -20,18 +27,51 @@ use crate::push::{SecretChanges, lock};
 /// An authority that ends sooner than this is to be replaced.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Looks at the authorities of meshes, each once per change of its secrets.
+/// Looks at the authorities of meshes, each once per change of the mesh, its identities or its secrets.
 pub(super) struct Authorities {
     files: Files,
     secrets: watch::Receiver<SecretChanges>,
-    known: Mutex<BTreeMap<Arc<str>, AuthorityExpiry>>,
+    known: Mutex<BTreeMap<Arc<str>, MeshAuthorities>>,
 }
 
 #[derive(Debug, Clone)]
-struct AuthorityExpiry {
-    as_of: (u64, Arc<str>),
-    /// When it ends, or why it cannot be used.
-    outcome: Result<Timestamp, String>,
+struct MeshAuthorities {
+    as_of: Version,
+    all: Arc<[State]>,
+}
+
+/// What the authorities of a mesh depend on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Version {
+    secrets: u64,
+    mesh: u64,
+    identities: Vec<(Key, u64)>,
+}
+
+/// An authority that proxies of a mesh trust.
+#[derive(Debug)]
+pub(super) struct State {
+    /// The name of the backend, or the KRI of the MeshIdentity.
+    pub name: Arc<str>,
+    about: Kri,
+    pub expires: Option<Timestamp>,
+    /// Why nothing can be signed, although it is to sign.
+    unusable: Option<String>,
+}
+
+impl State {
+    fn finding(&self, now: Timestamp) -> Option<Finding> {
+        let State { name, about, expires, unusable } = self;
+        if let Some(reason) = unusable {
+            return Some(Finding::about(Code::UnusableAuthority, about.clone(), reason.clone()));
+        }
+        let expires = expires.filter(|expires| *expires <= now + SOON)?;
+        let text = match expires > now {
+            true => format!("the authority {name} ends at {expires}"),
+            false => format!("the authority {name} ended at {expires}"),
+        };
+        Some(Finding::about(Code::AuthorityExpiring, about.clone(), text))
+    }
 }
 
 impl fmt::Debug for Authorities {
@@ -45,60 +85,71 @@ impl Authorities {
         Authorities { files, secrets, known: Mutex::default() }
     }
 
-    /// What is wrong with the enabled authority of a mesh.
-    pub(super) fn finding(&self, store: &dyn Store, mesh: &MeshSnapshot, now: Timestamp) -> Option<Finding> {
-        let backend = &mesh.mtls.as_ref()?.enabled_backend;
-        let (code, text) = match self.outcome(store, mesh, backend, now)? {
-            Err(reason) => (Code::UnusableAuthority, reason),
-            Ok(ends) if ends > now + SOON => return None,
-            Ok(ends) => {
-                (Code::AuthorityExpiring, format!("the authority of backend {backend} ends at {ends}"))
-            }
+    /// What is wrong with the authorities of a mesh.
+    pub(super) fn findings(&self, store: &dyn Store, mesh: &MeshSnapshot, now: Timestamp) -> Vec<Finding> {
+        self.of(store, mesh, now).iter().filter_map(|state| state.finding(now)).collect()
+    }
+
+    /// The authorities of a mesh; none while the store cannot be read.
+    pub(super) fn of(&self, store: &dyn Store, mesh: &MeshSnapshot, now: Timestamp) -> Arc<[State]> {
+        let Ok(snapshot) = store.snapshot() else { return Arc::default() };
+        let identities = snapshot.in_mesh(Kind::MeshIdentity, &mesh.name);
+        let as_of = Version {
+            secrets: self.secrets.borrow().of(&mesh.name),
+            mesh: mesh.mesh.version,
+            identities: identities.map(|identity| (identity.key.clone(), identity.version)).collect(),
         };
-        Some(Finding::about(code, mesh.mesh.kri("")?, text))
-    }
-
-    /// When the enabled authority of a mesh expires, with the name of its backend; `None` if there is none that can
-    /// be used.
-    pub(super) fn expiry(
-        &self,
-        store: &dyn Store,
-        mesh: &MeshSnapshot,
-        now: Timestamp,
-    ) -> Option<(Arc<str>, Timestamp)> {
-        let backend = &mesh.mtls.as_ref()?.enabled_backend;
-        let expires = self.outcome(store, mesh, backend, now)?.ok()?;
-        Some((backend.clone(), expires))
-    }
-
-    /// `None` while it is not made yet, or the store cannot be read.
-    fn outcome(
-        &self,
-        store: &dyn Store,
-        mesh: &MeshSnapshot,
-        backend: &Arc<str>,
-        now: Timestamp,
-    ) -> Option<Result<Timestamp, String>> {
-        let as_of = (self.secrets.borrow().of(&mesh.name), backend.clone());
         if let Some(known) = lock(&self.known).get(&mesh.name).filter(|known| known.as_of == as_of) {
-            return Some(known.outcome.clone());
-        }
-        let snapshot = store.snapshot().ok()?;
-        let listed = mesh.mesh.spec.get::<Mesh>().and_then(Mesh::enabled_backend)?;
-        // An authority of the control plane's own is made when the first proxy needs it.
-        let is_made = || snapshot.get(&builtin::certificate_secret(&mesh.name, backend)).is_some();
-        if listed.kind == "builtin" && !is_made() {
-            return None;
+            return known.all.clone();
         }
         let from = Sources { snapshot: &snapshot, files: Some(&self.files) };
-        let read = Authority::load(from, &mesh.name, backend, now);
-        let outcome = read.map(|authority| authority.expires()).map_err(|error| error.to_string());
-        lock(&self.known).insert(mesh.name.clone(), AuthorityExpiry { as_of, outcome: outcome.clone() });
-        Some(outcome)
+        let mut all = of_backends(from, mesh, now);
+        all.extend(of_identities(from, &mesh.name));
+        let all: Arc<[State]> = all.into();
+        lock(&self.known).insert(mesh.name.clone(), MeshAuthorities { as_of, all: all.clone() });
+        all
     }
 
     /// Forgets meshes that are gone.
     pub(super) fn retain(&self, exists: impl Fn(&Arc<str>) -> bool) {
         lock(&self.known).retain(|mesh, _| exists(mesh));
     }
+}
+
+/// Those that the mesh lists: proxies trust them all, and one signs.
+fn of_backends(from: Sources<'_>, mesh: &MeshSnapshot, now: Timestamp) -> Vec<State> {
+    let (Some(enabled), Some(about)) = (&mesh.mtls, mesh.mesh.kri("")) else { return Vec::new() };
+    let listed = mesh.mesh.spec.get::<Mesh>().and_then(|spec| spec.mtls.as_ref());
+    let listed = listed.into_iter().flat_map(|mtls| &mtls.backends);
+    // An authority of the control plane's own is made when the first proxy needs it.
+    let is_made = |backend: &str| is_stored(from.snapshot, &mesh.name, backend);
+    let there = listed.filter(|backend| backend.kind != "builtin" || is_made(&backend.name));
+    let state = |backend: &CertificateAuthorityBackend| {
+        let signs = *backend.name == *enabled.enabled_backend;
+        let read = signs.then(|| Authority::load(from, &mesh.name, &backend.name, now).err()).flatten();
+        State {
+            name: backend.name.as_str().into(),
+            about: about.clone(),
+            expires: ca::expiry(from, &mesh.name, backend).ok(),
+            unusable: read.map(|error| error.to_string()),
+        }
+    };
+    there.map(state).collect()
+}
+
+fn is_stored(snapshot: &Snapshot, mesh: &str, backend: &str) -> bool {
+    snapshot.get(&builtin::certificate_secret(mesh, backend)).is_some()
+}
+
+/// Those of MeshIdentities. Why one cannot be used is in its conditions.
+fn of_identities(from: Sources<'_>, mesh: &str) -> Vec<State> {
+    let identities = from.snapshot.in_mesh(Kind::MeshIdentity, mesh);
+    let bundled = identities
+        .filter(|identity| identity.spec.get::<MeshIdentity>().is_some_and(|spec| spec.bundled().is_some()));
+    let state = |identity: &Arc<Resource>| {
+        let about = identity.kri("")?;
+        let expires = Some(bundled::expiry(from, identity).ok()?);
+        Some(State { name: about.to_string().into(), about, expires, unusable: None })
+    };
+    bundled.filter_map(state).collect()
 }

@@ -19,7 +19,8 @@ use super::Findings;
 pub(super) fn register(findings: &Arc<Findings>, metrics: &Metrics) {
     let help = "What may be wrong, by mesh, code and severity; kumactl analyze lists it";
     metrics.register("findings", help, Reading(Arc::downgrade(findings)));
-    let help = "When the enabled certificate authority of a mesh expires, in seconds since 1970";
+    let help = "When a certificate authority that proxies of a mesh trust expires, in seconds since 1970; backend is its \
+                name, or the KRI of its MeshIdentity";
     let expiries = AuthorityExpiries(Arc::downgrade(findings));
     metrics.register("mesh_ca_expiry_timestamp_seconds", help, expiries);
 }

@@ -218,15 +218,6 @@ fn name_of(destination: Option<&Arc<Destination>>) -> String {
     }
 }
 
-fn shown(verdict: explain::Verdict) -> Verdict {
-    match verdict {
-        explain::Verdict::Reachable => Verdict::Reachable,
-        explain::Verdict::Trimmed => Verdict::Trimmed,
-        explain::Verdict::Denied => Verdict::Denied,
-        explain::Verdict::Unknown => Verdict::Unknown,
-    }
-}
-
 /// An explanation in the words of the API.
 pub fn explained(from: Explanation, truncated: bool) -> Explained {
     let text = |rules: &[Kri]| rules.iter().map(Kri::to_string).collect::<Vec<_>>();

@@ -39,6 +39,10 @@ impl Meter {
         metrics.register("kds_resources_refused", help, meter.refused.clone());
         let help = "Responses that other control planes rejected, by type";
         metrics.register("kds_responses_rejected", help, meter.rejected.clone());
+        // A first rejection is an increase only where there was a value before.
+        for kind in Kind::ALL.iter().filter(|kind| is_synchronised(**kind)) {
+            drop(meter.rejected.get_or_create(&[("type", kind.name())]));
+        }
         let help = "Responses that other control planes have not answered yet";
         metrics.register("kds_responses_unanswered", help, meter.unanswered.clone());
         let help =
@@ -67,6 +71,12 @@ impl Meter {
     pub fn rejected(&self, kind: Kind) {
         add(&self.rejected, kind, 1);
     }
+}
+
+/// Whether resources of this kind go from one control plane to another.
+fn is_synchronised(kind: Kind) -> bool {
+    let sync = &kind.descriptor().sync;
+    sync.global_to_zones || sync.across_zones || sync.zone_to_global
 }
 
 fn add(to: &ByKind, kind: Kind, count: usize) {
@@ -136,5 +146,20 @@ impl EncodeMetric for Reading {
 
     fn metric_type(&self) -> MetricType {
         MetricType::Gauge
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_rejection_is_an_increase() {
+        let metrics = Metrics::default();
+        let meter = Meter::register(&metrics);
+        let series = |count: u64| format!("kds_responses_rejected_total{{type=\"MeshTimeout\"}} {count}\n");
+        assert!(metrics.encode().contains(&series(0)), "{}", metrics.encode());
+        meter.rejected(Kind::MeshTimeout);
+        assert!(metrics.encode().contains(&series(1)), "{}", metrics.encode());
     }
 }

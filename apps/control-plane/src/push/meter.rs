@@ -1,8 +1,8 @@
 //! What happens on discovery streams, counted: responses and their answers, how long proxies take to follow a change,
 //! and which of their certificates expires first.
 //!
-//! Everything here costs the same however many proxies are connected, but for the order of certificates, which costs
-//! the logarithm of their number.
+//! Everything here costs the same however many proxies are connected, except for the order of certificates and of
+//! deliveries under way, which costs the logarithm of their number.
 
 use std::{
     collections::BTreeSet,
@@ -10,6 +10,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -19,8 +20,10 @@ use xds::Type;
 
 use super::lock;
 
-/// From a millisecond, within which a small mesh follows, to what operators notice.
-const BUCKETS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
+/// From a millisecond, within which a small mesh follows, to what operators notice. The alert `KumaPushSlow` compares
+/// with 10.
+const BUCKETS: [f64; 14] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0, 30.0, 120.0];
 
 type ByType = [AtomicU64; Type::ALL.len()];
 
@@ -34,7 +37,8 @@ pub struct Meter {
     changed_at: Mutex<Option<Instant>>,
     pub(super) delivery: Histogram,
     pub(super) generation: Histogram,
-    pub(super) delivering: Gauge,
+    /// Deliveries under way, the oldest change first.
+    delivering: Mutex<BTreeSet<(Instant, u64)>>,
     pub(super) rejecting: Gauge,
     expiries: Mutex<BTreeSet<(Timestamp, u64)>>,
 }
@@ -48,7 +52,7 @@ impl Default for Meter {
             changed_at: Mutex::default(),
             delivery: Histogram::new(BUCKETS),
             generation: Histogram::new(BUCKETS),
-            delivering: Gauge::default(),
+            delivering: Mutex::default(),
             rejecting: Gauge::default(),
             expiries: Mutex::default(),
         }
@@ -96,6 +100,16 @@ impl Meter {
         *lock(&self.changed_at)
     }
 
+    /// How many proxies have not answered yet for all of a change.
+    pub(super) fn delivering(&self) -> usize {
+        lock(&self.delivering).len()
+    }
+
+    /// How long the oldest change waits for the answer of a proxy.
+    pub(super) fn oldest_delivery(&self) -> Duration {
+        lock(&self.delivering).first().map_or(Duration::ZERO, |(changed_at, _)| changed_at.elapsed())
+    }
+
     /// When the first certificate of a connected proxy expires.
     pub fn soonest_expiry(&self) -> Option<Timestamp> {
         lock(&self.expiries).first().map(|(expires, _)| *expires)
@@ -109,15 +123,15 @@ pub struct Delivery {
     id: u64,
     /// When the oldest change that the proxy has not answered for was stored.
     changed_at: Option<Instant>,
-    /// Whether something had to be sent for it.
-    underway: bool,
+    /// The same, once something had to be sent for it.
+    underway: Option<Instant>,
     rejecting: bool,
     expires: Option<Timestamp>,
 }
 
 impl Delivery {
     pub(super) fn new(meter: Arc<Meter>, id: u64) -> Delivery {
-        Delivery { meter, id, changed_at: None, underway: false, rejecting: false, expires: None }
+        Delivery { meter, id, changed_at: None, underway: None, rejecting: false, expires: None }
     }
 
     pub fn meter(&self) -> &Meter {
@@ -132,12 +146,19 @@ impl Delivery {
     /// Looks at where the stream stands after an event.
     pub fn look(&mut self, statuses: &[xds::Status]) {
         let pending = statuses.iter().any(|status| status.pending > 0);
-        if pending && self.changed_at.is_some() && !self.underway {
-            self.underway = true;
-            self.meter.delivering.inc();
+        if pending
+            && self.underway.is_none()
+            && let Some(changed_at) = self.changed_at
+        {
+            self.underway = Some(changed_at);
+            lock(&self.meter.delivering).insert((changed_at, self.id));
         }
-        if !pending && let Some(changed_at) = self.changed_at.take() {
-            self.end(Some(changed_at));
+        if !pending {
+            self.changed_at = None;
+            // A change for which the proxy already had everything took no time.
+            if let Some(changed_at) = self.end() {
+                self.meter.delivery.observe(changed_at.elapsed().as_secs_f64());
+            }
         }
         let rejecting = statuses.iter().any(|status| !status.rejected.is_empty());
         if rejecting != self.rejecting {
@@ -162,20 +183,18 @@ impl Delivery {
         all.extend(expires.map(|expires| (expires, self.id)));
     }
 
-    fn end(&mut self, changed_at: Option<Instant>) {
-        // A change for which the proxy already had everything took no time.
-        if !std::mem::take(&mut self.underway) {
-            return;
-        }
-        self.meter.delivering.dec();
-        if let Some(changed_at) = changed_at {
-            self.meter.delivery.observe(changed_at.elapsed().as_secs_f64());
-        }
+    /// Nothing is under way any more; says since when something was.
+    fn end(&mut self) -> Option<Instant> {
+        let changed_at = self.underway.take()?;
+        lock(&self.meter.delivering).remove(&(changed_at, self.id));
+        Some(changed_at)
     }
 }
 
 impl Drop for Delivery {
     fn drop(&mut self) {
+        // A proxy that leaves has not answered, so this is no duration.
+        self.end();
         self.look(&[]);
         self.certificate_expires(None);
     }

@@ -50,7 +50,9 @@ fn register_streams(push: &Arc<Push>, metrics: &Metrics, of: impl Fn(MetricKind)
     let help = "How long computing the configuration of a proxy took, without waiting in the queue";
     metrics.register("xds_generation_duration_seconds", help, meter.generation.clone());
     let help = "Connected proxies that have not answered yet for all of a change";
-    metrics.register("xds_proxies_delivering", help, meter.delivering.clone());
+    metrics.register("xds_proxies_delivering", help, of(MetricKind::Delivering));
+    let help = "For how long the oldest change waits for the answer of a connected proxy; 0 when none does";
+    metrics.register("xds_oldest_delivery_seconds", help, of(MetricKind::OldestDelivery));
     let help = "Connected proxies that reject part of their configuration now";
     metrics.register("xds_proxies_rejecting", help, meter.rejecting.clone());
     let help = "When the first certificate of a connected proxy expires, in seconds since 1970";
@@ -77,6 +79,8 @@ enum MetricKind {
     Classes,
     Responses,
     Answers,
+    Delivering,
+    OldestDelivery,
     SoonestExpiry,
 }
 
@@ -115,6 +119,10 @@ impl EncodeMetric for Reading {
                     },
                 )
             }),
+            MetricKind::Delivering => encoder.encode_gauge(&self.push.meter().delivering()),
+            MetricKind::OldestDelivery => {
+                encoder.encode_gauge(&self.push.meter().oldest_delivery().as_secs_f64())
+            }
             MetricKind::SoonestExpiry => match self.push.meter().soonest_expiry() {
                 Some(expires) => encoder.encode_gauge(&expires.as_second()),
                 None => Ok(()),
@@ -130,6 +138,8 @@ impl EncodeMetric for Reading {
             MetricKind::Connected
             | MetricKind::ConnectedByMesh
             | MetricKind::Classes
+            | MetricKind::Delivering
+            | MetricKind::OldestDelivery
             | MetricKind::SoonestExpiry => MetricType::Gauge,
         }
     }

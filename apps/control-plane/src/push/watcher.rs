@@ -310,7 +310,7 @@ impl Connected {
         let (traits, state) = (&self.watcher.traits, self.push.state.load());
         let stored = state.global(&traits.key())?;
         let mut plan = ZoneProxy::plan(stored, &self.push.zone, traits)
-            .inspect_err(|error| tracing::debug!(proxy = &*traits.name, %error, "no configuration"))
+            .inspect_err(|error| tracing::debug!(name = &*traits.name, %error, "no configuration"))
             .ok()?;
         self.push.give_admin_tls(&self.watcher, plan.admin.as_mut());
         Some(Current {
@@ -337,7 +337,7 @@ impl Connected {
                 (own, class, dataplane)
             }
             Err(error) => {
-                tracing::debug!(proxy = &*traits.name, %error, "no configuration");
+                tracing::debug!(mesh = &*traits.mesh, name = &*traits.name, %error, "no configuration");
                 return None;
             }
         };
@@ -429,8 +429,9 @@ impl Push {
         let Some(admin) = admin else { return };
         let address = admin.address.to_string();
         admin.tls = self.admin_tls(watcher, &address).unwrap_or_else(|error| {
-            let (proxy, error) = (&*watcher.traits.name, format!("{error:#}"));
-            tracing::warn!(proxy, error, "cannot configure the proxy's admin interface");
+            let (mesh, name) = (&*watcher.traits.mesh, &*watcher.traits.name);
+            let error = format!("{error:#}");
+            tracing::warn!(mesh, name, error, "cannot configure the proxy's admin interface");
             None
         });
     }

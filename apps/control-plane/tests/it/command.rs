@@ -112,7 +112,7 @@ fn the_log_of_a_start_says_which_control_plane_it_is_and_where_its_store_is() {
     let (_started, lines) = started(directory.path(), &[("KUMA_MULTIZONE_ZONE_NAME", "east")]);
     let start = &lines[0];
     assert_eq!(start["message"], "control plane is starting", "{lines:?}");
-    assert_eq!(start["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(start["version"], version::SHOWN);
     for (field, value) in
         [("mode", "zone"), ("zone", "east"), ("store", "sqlite"), ("kuma_version", "2.14.3")]
     {
@@ -135,6 +135,10 @@ fn the_log_of_a_start_says_which_control_plane_it_is_and_where_its_store_is() {
     );
     assert!(!advice(&lines), "{lines:?}");
     assert_eq!((&lines[0]["store"], &lines[0]["path"]), (&json!("memory"), &Value::Null));
+    let local = tempdir().unwrap();
+    let interfaces = ["KUMA_API_SERVER_HTTP_INTERFACE", "KUMA_API_SERVER_HTTPS_INTERFACE"];
+    let (_started, lines) = started(local.path(), &interfaces.map(|name| (name, "127.0.0.1")));
+    assert!(!advice(&lines), "no other machine reaches the API: {lines:?}");
 }
 
 #[test]

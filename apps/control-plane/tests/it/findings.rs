@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use control_plane::{config::setting::StoreType, findings::Findings, mesh_services, push::Work};
-use identity::ca::{Files, builtin};
+use identity::ca::{Files, builtin, bundled};
 use jiff::Timestamp;
 use resources::{
     Key, Kind, Resource,
@@ -208,6 +208,43 @@ async fn an_authority_that_ends_soon_or_cannot_be_used_is_found() {
     let nonsense = |secret: &Resource| resource(secret.key.clone(), &[], json!({ "data": "bm9uc2Vuc2U=" }));
     world.put(secrets.iter().map(nonsense)).await;
     assert_eq!(codes(), [Code::UnusableAuthority, Code::NoPermissions]);
+}
+
+#[tokio::test]
+async fn every_authority_that_proxies_trust_has_its_expiry_in_the_metrics_also_when_it_is_over() {
+    let Found { world, findings, metrics } = &Found::new();
+    let now = Timestamp::now();
+    let days = |count: i64| jiff::SignedDuration::from_hours(24 * count);
+    let backend = |name: &str, expiration: &str| json!({ "name": name, "type": "builtin", "conf": { "caCert": { "expiration": expiration } } });
+    let put = async |backends: Vec<Value>, made: Timestamp| {
+        let mtls = json!({ "mtls": { "enabledBackend": "old", "backends": backends } });
+        world.put([resource(Key::global(Kind::Mesh, "short"), &[], mtls)]).await;
+        let stored = world.store.snapshot().unwrap();
+        let made = builtin::missing(&stored, "short", made).unwrap();
+        world.put(made.into_iter().map(|draft| resource(draft.key, &[], draft.spec.to_json()))).await;
+    };
+    put(vec![backend("old", "10d")], now - days(20)).await;
+    put(vec![backend("old", "10d"), backend("next", "20d")], now).await;
+    let spec = json!({ "selector": { "dataplane": { "matchLabels": {} } }, "provider": {
+        "type": "Bundled", "bundled": { "autogenerate": { "enabled": true } } } });
+    let identity = resource(Key::new(Kind::MeshIdentity, "short", "all"), &[], spec);
+    world.put([identity.clone()]).await;
+    let stored = world.store.snapshot().unwrap();
+    world.put(bundled::missing((&*stored).into(), &identity, "short", now).unwrap()).await;
+    let line = |backend: &str| {
+        let series = format!("mesh_ca_expiry_timestamp_seconds{{mesh=\"short\",backend=\"{backend}\"}} ");
+        let shown = metrics.encode();
+        let value = shown.lines().find_map(|line| line.strip_prefix(&series)).map(str::to_owned);
+        let seconds: i64 = value.unwrap_or_else(|| panic!("{series}: {shown}")).parse().unwrap();
+        (seconds - now.as_second()) / (24 * 3600)
+    };
+    assert_eq!([line("old"), line("next")], [-10, 20]);
+    assert_eq!(line("kri_mid_short___all_"), 3650);
+    let found: Vec<Code> = findings.list("short", now).iter().map(|found| found.code).collect();
+    assert!(
+        found.contains(&Code::UnusableAuthority) && found.contains(&Code::AuthorityExpiring),
+        "{found:?}"
+    );
 }
 
 #[tokio::test]

@@ -66,6 +66,27 @@ async fn a_change_is_measured_from_the_store_to_the_acknowledgement() {
 }
 
 #[tokio::test]
+async fn a_proxy_that_leaves_without_an_answer_has_not_followed_the_change() {
+    let (server, metrics) = server("").await;
+    let token = server.token("default").await;
+    let stream = connected(&server, &token).await;
+    let read = |series: &str| value(&metrics.encode(), series);
+    eventually("the last acknowledgement is counted", || read(&answers(Type::Listener, "ACK")) == Some(1.0))
+        .await;
+    let before = read("xds_delivery_duration_seconds_count").unwrap();
+    assert_eq!(read("xds_oldest_delivery_seconds"), Some(0.0));
+    server.world.put([dataplane("default", "backend-2", "127.0.1.2", "backend", &[])]).await;
+    eventually("the proxy has something to follow", || read("xds_proxies_delivering") == Some(1.0)).await;
+    let age = read("xds_oldest_delivery_seconds").unwrap();
+    assert!(age > 0.0, "{age}");
+    eventually("the change grows old", || read("xds_oldest_delivery_seconds").unwrap() > age).await;
+    drop(stream);
+    eventually("the proxy has left", || read("xds_proxies_delivering") == Some(0.0)).await;
+    assert_eq!(read("xds_delivery_duration_seconds_count"), Some(before), "it has not answered");
+    assert_eq!(read("xds_oldest_delivery_seconds"), Some(0.0));
+}
+
+#[tokio::test]
 async fn a_proxy_that_rejects_is_counted_until_it_accepts_or_leaves() {
     let (server, metrics) = server("").await;
     let token = server.token("default").await;

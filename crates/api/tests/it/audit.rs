@@ -1,17 +1,26 @@
 //! What is recorded of writes.
 
+use std::{sync::Arc, time::Duration};
+
 use api::{Audit, Settings};
+use async_trait::async_trait;
 use axum::body::Body;
 use http::Method;
 use identity::{KeyPair, Purpose, signing_key};
-use resources::Kind;
-use runtime::logs::Journal;
+use resources::{Key, Kind};
+use runtime::{
+    Shutdown,
+    listen::{Limits, Listener, Tally},
+    logs::Journal,
+};
 use serde_json::{Value, json};
+use store::{Changes, Committed, Error, Memory, Snapshot, Store, Write};
 use testkit::body::timeout;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, sync::Semaphore};
 
 use crate::{
     log::Log,
-    world::{World, remote, zone},
+    world::{World, remote, setup, zone},
 };
 
 const ADMIN: &str = "mesh-system:admin/mesh-system:admin,mesh-system:authenticated";
@@ -92,4 +101,80 @@ async fn the_audit_log_can_have_a_file_of_its_own_or_be_switched_off() {
     let world = World::with(zone(), Settings { audit: Audit::Off, ..Settings::default() }).await;
     write(&world).await;
     assert!(log.lines().iter().all(|line| line["target"] != "audit"), "{:?}", log.lines());
+}
+
+/// A store whose writes after the first one wait until a test lets them end.
+struct SlowStore {
+    inner: Memory,
+    begun: Semaphore,
+    may_end: Semaphore,
+}
+
+#[async_trait]
+impl Store for SlowStore {
+    fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+        self.inner.snapshot()
+    }
+
+    async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
+        self.begun.add_permits(1);
+        self.may_end.acquire().await.unwrap().forget();
+        self.inner.write(batch).await
+    }
+
+    fn changes(&self) -> Changes {
+        self.inner.changes()
+    }
+}
+
+#[tokio::test]
+async fn a_write_whose_client_closes_the_connection_has_its_line() {
+    let store = Arc::new(SlowStore {
+        inner: Memory::default(),
+        begun: Semaphore::new(0),
+        // The mesh of the test.
+        may_end: Semaphore::new(1),
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let journal = Journal::open(&path).unwrap();
+    let settings = Settings { audit: Audit::File(journal.clone()), ..Settings::default() };
+    let world = World::on(store.clone(), setup(zone()), settings).await;
+    store.begun.acquire().await.unwrap().forget();
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let listener = listener.counted(Tally::register(&world.metrics, "api_server"));
+    let (addr, shutdown) = (listener.addr(), Shutdown::default());
+    listener.serve(world.router.clone(), None, Limits::default(), &shutdown);
+
+    let mut client = TcpStream::connect(addr).await.unwrap();
+    let body = timeout("one", "1s").to_string();
+    let request = format!(
+        "PUT /meshes/default/meshtimeouts/one HTTP/1.1\r\nhost: {addr}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    client.write_all(request.as_bytes()).await.unwrap();
+    store.begun.acquire().await.unwrap().forget();
+    drop(client);
+    while !world.metrics.encode().contains("\napi_server_connections 0\n") {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    store.may_end.add_permits(1);
+    let mut changes = store.changes();
+    let key = Key::new(Kind::MeshTimeout, "default", "one");
+    while store.snapshot().unwrap().get(&key).is_none() {
+        changes.next().await.unwrap();
+    }
+    let line = async {
+        loop {
+            assert!(journal.flush(Duration::from_secs(60)));
+            match std::fs::read_to_string(&path).unwrap() {
+                text if text.is_empty() => tokio::time::sleep(Duration::from_millis(5)).await,
+                text => break text,
+            }
+        }
+    };
+    let line = tokio::time::timeout(Duration::from_secs(60), line).await.expect("a line of the write");
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&line["verb"], &line["name"], &line["status"]), (&"put".into(), &"one".into(), &201.into()));
+    assert!(shutdown.finish(Duration::from_secs(60)).await);
 }

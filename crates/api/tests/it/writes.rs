@@ -4,7 +4,7 @@ use api::Settings;
 use axum::body::Body;
 use http::Method;
 use resources::{Draft, Key, Kind, Spec};
-use serde_json::{Value, json};
+use serde_json::json;
 use store::registrar::Mode;
 use testkit::body::timeout;
 

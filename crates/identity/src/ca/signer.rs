@@ -253,6 +253,14 @@ pub fn root_of(certificate: &[u8]) -> Result<CertificateDer<'static>, String> {
     chain(certificate)?.pop().ok_or_else(|| "there is no certificate".to_owned())
 }
 
+/// When the first certificate of a chain expires: nothing that it signs is accepted from then on.
+pub fn expiry_of(certificate: &[u8]) -> Result<Timestamp, String> {
+    let chain = chain(certificate)?;
+    let ends = chain.iter().map(|der| instant(parsed(der)?.validity().not_after.timestamp()));
+    let ends = ends.collect::<Result<Vec<_>, _>>()?;
+    ends.into_iter().min().ok_or_else(|| "there is no certificate".to_owned())
+}
+
 /// The first certificate of a text, whatever it is.
 pub fn first_of(text: &[u8]) -> Result<CertificateDer<'static>, String> {
     CertificateDer::from_pem_slice(text).map_err(|_| "the certificate is not valid PEM".to_owned())

@@ -104,7 +104,7 @@ fn reads(mode: &str, policies: &[&str], networking: &str, expected: &[&str]) {
             D::Reach(class) => format!("reach of {:?}", class.client().spiffe_ids),
             D::ReachByDefault => "open destinations".to_owned(),
             D::Routes => "routes".to_owned(),
-            D::Permissions => "permissions".to_owned(),
+            D::Rows => "rows of permissions".to_owned(),
             D::AllVirtualHosts => "all virtual hosts".to_owned(),
             D::VirtualHostsOf(service) => format!("virtual hosts of {service}"),
             D::Proxy(name) => format!("proxy {name}"),

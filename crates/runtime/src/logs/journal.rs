@@ -123,6 +123,10 @@ mod tests {
         let metrics = Metrics::default();
         let journal = Journal::open(Path::new("/dev/full")).unwrap();
         journal.register(&metrics, "audit_lines_lost");
+        for reason in ["overflow", "write_failed"] {
+            let none = format!("audit_lines_lost_total{{reason=\"{reason}\"}} 0");
+            assert!(metrics.encode().contains(&none), "{}", metrics.encode());
+        }
         journal.write("into");
         journal.write("the void");
         assert!(journal.flush(SOON));

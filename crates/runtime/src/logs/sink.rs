@@ -21,6 +21,11 @@ const CAPACITY: usize = 1 << 20;
 /// When to try again what a descriptor in non-blocking mode did not take.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
+/// There was no room for a line, because the reader does not keep up.
+const OVERFLOW: &str = "overflow";
+/// The reader is gone, or the disk is full.
+const WRITE_FAILED: &str = "write_failed";
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Labels {
     reason: &'static str,
@@ -57,6 +62,10 @@ impl Sink {
     /// Starts the thread that writes to `out`.
     pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<Sink> {
         let sink = Sink(Arc::new(Shared::default()));
+        // The first lost lines are an increase only where there was a value before.
+        for reason in [OVERFLOW, WRITE_FAILED] {
+            drop(sink.0.lost.get_or_create(&Labels { reason }));
+        }
         let shared = sink.0.clone();
         thread::Builder::new().name("log".to_owned()).spawn(move || shared.write_to(out))?;
         Ok(sink)
@@ -71,7 +80,7 @@ impl Sink {
         if queue.bytes.len() + line.len() > CAPACITY {
             queue.overflowed += 1;
             drop(queue);
-            self.0.count("overflow", 1);
+            self.0.count(OVERFLOW, 1);
             return;
         }
         queue.bytes.extend_from_slice(line);
@@ -110,7 +119,7 @@ impl Shared {
         loop {
             let lines = self.take(&mut batch);
             if write(&mut out, &batch).is_err() {
-                self.count("write_failed", lines);
+                self.count(WRITE_FAILED, lines);
             }
             batch.clear();
             let overflowed = {

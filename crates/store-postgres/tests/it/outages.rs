@@ -128,6 +128,38 @@ async fn a_trimmed_log_makes_everything_dirty() {
     assert_eq!(contents(&store), contents(&other));
 }
 
+/// What a failover to a replica that was not promoted looks like.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_can_only_be_read_is_not_ready() {
+    let database = fresh_database().unwrap();
+    let visitor = Visitor::of(shared().unwrap(), &database);
+    let store = connect(&visitor.database).await;
+    create(&store, "before").await;
+    store.probe().await.unwrap();
+    let role = &visitor.database.user;
+    visitor.sql(&format!("ALTER ROLE {role} SET default_transaction_read_only = on"));
+    visitor.throw_out();
+    loop {
+        let why = unavailable(store.probe().await);
+        if why.contains("read-only") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(store.outage().is_none(), "what is shown is current");
+    unavailable(store.write(vec![Write::Create(secret("meanwhile"))]).await);
+
+    visitor.sql(&format!("ALTER ROLE {role} RESET default_transaction_read_only"));
+    visitor.throw_out();
+    let (revision, mut changes) = (store.snapshot().unwrap().revision(), store.changes());
+    while store.probe().await.is_err() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(store.snapshot().unwrap().revision(), revision, "asking changes nothing");
+    assert_eq!(changes.try_next(), None);
+    create(&store, "after").await;
+}
+
 /// What a failover to a replica that lags behind looks like, or a backup put back in place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_lost_commits_is_read_again() {

@@ -1,14 +1,13 @@
 //! Who may call whom, as a graph.
 
-use resources::{Kind, Resource};
-use serde_json::json;
+use resources::Resource;
 use testkit::{
     resource::permission,
     spec::{all, tagged},
 };
 use topology::reachability::graph::{Edge, NodeAccess, of};
 
-use crate::fixtures::{mesh, resource, service, serving, snapshot};
+use crate::fixtures::{mesh, service, serving, snapshot};
 
 const KV: &str = "kri_msvc_default___kv_";
 const DOCS: &str = "kri_msvc_default___docs_";

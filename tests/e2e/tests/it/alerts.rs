@@ -13,13 +13,8 @@ use serde_json::{Value, json};
 
 use crate::federated::Federation;
 
-/// Metrics without a series as long as all is well.
-const ONLY_WHEN_WRONG: &[&str] = &[
-    "audit_lines_lost_total",
-    "dp_server_rejected_total",
-    "kds_responses_rejected_total",
-    "log_lines_lost_total",
-];
+/// Metrics without a series as long as no proxy is rejected, or the audit log has no file of its own.
+const NOT_ALWAYS: &[&str] = &["audit_lines_lost_total", "dp_server_rejected_total"];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -27,6 +22,60 @@ fn repository() -> PathBuf {
 
 fn rules() -> PathBuf {
     repository().join("observability/prometheus/alerts.yaml")
+}
+
+/// The alerts by name, with their queries.
+fn alerts() -> Vec<(String, String)> {
+    let text = fs::read_to_string(rules()).unwrap();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut found: Vec<(String, String)> = Vec::new();
+    // How far the first line of a query of several lines is indented.
+    let mut block = None;
+    for line in text.lines() {
+        if let Some(depth) = block {
+            if indent(line) > depth {
+                found.last_mut().unwrap().1.push_str(&format!("{}\n", line.trim()));
+                continue;
+            }
+            block = None;
+        }
+        if let Some(name) = line.trim().strip_prefix("- alert: ") {
+            found.push((name.to_owned(), String::new()));
+        }
+        match line.trim().strip_prefix("expr: ") {
+            Some("|") => block = Some(indent(line)),
+            Some(query) => found.last_mut().unwrap().1 = query.to_owned(),
+            None => {}
+        }
+    }
+    assert!(found.len() > 15 && found.iter().all(|(_, query)| !query.is_empty()), "{found:?}");
+    found
+}
+
+/// Metrics of a query with the labels that it selects their series by.
+fn selectors(query: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (at, _) in query.match_indices('{') {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let metric = query[..at].rsplit(|c: char| !is_name(c)).next().unwrap();
+        let matchers = query[at + 1..].split('}').next().unwrap();
+        let label = |matcher: &str| matcher.split(['=', '!']).next().unwrap().trim().to_owned();
+        found.extend(matchers.split(',').map(|matcher| (metric.to_owned(), label(matcher))));
+    }
+    found
+}
+
+/// The query that fills the variable of the dashboard, as Prometheus is asked it.
+fn variable() -> String {
+    let text = fs::read_to_string(repository().join("observability/grafana/control-plane.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+    let queries: Vec<&str> =
+        variables.filter(|it| it["type"] == "query").map(|it| it["query"].as_str().unwrap()).collect();
+    let [query] = queries[..] else { panic!("{queries:?}") };
+    let inside = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')')).unwrap();
+    let (metric, label) = inside.split_once(',').unwrap();
+    format!("{}{{{}!=\"\"}}", metric.trim(), label.trim())
 }
 
 /// Titles and queries of the dashboard, with what Grafana would put in place of its variables.
@@ -114,14 +163,21 @@ fn every_query_of_alerts_and_dashboard_finds_what_control_planes_offer() {
     })
     .unwrap_or_else(|error| panic!("{error}: {evaluated:#?}"));
     let of_rules = evaluated.iter().flat_map(|rule| metrics(rule["query"].as_str().unwrap()));
-    let usual = of_rules.filter(|metric| !ONLY_WHEN_WRONG.contains(&metric.as_str()));
+    let usual = of_rules.filter(|metric| !NOT_ALWAYS.contains(&metric.as_str()));
     let usual: BTreeSet<String> = usual.collect();
     assert!(usual.len() > 15, "{usual:?}");
     for metric in usual {
         is_there(&prometheus, "an alert", &metric);
     }
+    is_there(&prometheus, "the variable of the dashboard", &variable());
+    let queries = alerts().into_iter().chain(dashboard());
+    for (metric, label) in queries.flat_map(|(_, query)| selectors(&query)).collect::<BTreeSet<_>>() {
+        if !NOT_ALWAYS.contains(&metric.as_str()) {
+            is_there(&prometheus, "a label", &format!("{metric}{{{label}!=\"\"}}"));
+        }
+    }
     for (title, query) in dashboard() {
-        let rare = metrics(&query).iter().any(|metric| ONLY_WHEN_WRONG.contains(&metric.as_str()));
+        let rare = metrics(&query).iter().any(|metric| NOT_ALWAYS.contains(&metric.as_str()));
         match rare {
             true => drop(prometheus.query(&query).unwrap()),
             false => is_there(&prometheus, &title, &query),
@@ -137,10 +193,7 @@ fn is_there(prometheus: &Prometheus, what: &str, query: &str) {
 #[test]
 fn every_metric_of_alerts_and_dashboard_is_in_the_reference() {
     let reference = fs::read_to_string(repository().join("docs/reference/control-plane-metrics.md")).unwrap();
-    let alerts = fs::read_to_string(rules()).unwrap();
-    let of_alerts =
-        alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ").filter(|text| *text != "|"));
-    let queries = of_alerts.map(str::to_owned).chain(dashboard().into_iter().map(|(_, query)| query));
+    let queries = alerts().into_iter().chain(dashboard()).map(|(_, query)| query);
     for query in queries {
         for metric in metrics(&query).into_iter().filter(|metric| metric != "up") {
             let name = ["_bucket", "_count", "_sum"].iter().find_map(|suffix| metric.strip_suffix(suffix));
@@ -153,11 +206,9 @@ fn every_metric_of_alerts_and_dashboard_is_in_the_reference() {
 #[test]
 fn every_alert_has_a_section_in_the_guide_that_its_runbook_leads_to() {
     let guide = fs::read_to_string(repository().join("docs/guide/alerts.md")).unwrap();
-    let alerts = fs::read_to_string(rules()).unwrap();
-    let after = |line: &str, word: &str| line.trim().strip_prefix(word).map(str::to_owned);
-    let names: Vec<String> = alerts.lines().filter_map(|line| after(line, "- alert: ")).collect();
-    let runbooks: Vec<String> = alerts.lines().filter_map(|line| after(line, "runbook: ")).collect();
-    assert!(names.len() > 15, "{names:?}");
+    let text = fs::read_to_string(rules()).unwrap();
+    let names: Vec<String> = alerts().into_iter().map(|(name, _)| name).collect();
+    let runbooks: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("runbook: ")).collect();
     assert_eq!(names.len(), runbooks.len());
     for (name, runbook) in names.iter().zip(&runbooks) {
         assert!(guide.contains(&format!("\n### {name}\n")), "docs/guide/alerts.md has no section {name}");
@@ -165,6 +216,18 @@ fn every_alert_has_a_section_in_the_guide_that_its_runbook_leads_to() {
     }
     let sections: Vec<&str> = guide.lines().filter_map(|line| line.strip_prefix("### ")).collect();
     assert_eq!(sections.len(), names.len(), "a section without an alert: {sections:?}");
+}
+
+#[test]
+fn every_alert_is_shown_to_fire_by_a_test() {
+    let tests = fs::read_to_string(rules().with_file_name("alerts.test.yaml")).unwrap();
+    let lines: Vec<&str> = tests.lines().map(str::trim).collect();
+    // An expectation of no alert is written in one line.
+    let fires = lines.windows(2).filter(|pair| pair[1] == "exp_alerts:");
+    let fires: BTreeSet<&str> = fires.filter_map(|pair| pair[0].strip_prefix("alertname: ")).collect();
+    let alerts = alerts();
+    let names: BTreeSet<&str> = alerts.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(fires, names);
 }
 
 #[test]

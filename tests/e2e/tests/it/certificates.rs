@@ -1,11 +1,20 @@
 //! What agents and real Envoys do when the control plane gets another certificate, or another machine.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use e2e::{
-    ControlPlane, Profile, Setup, eventually, program,
+    ControlPlane, Profile, Setup, eventually, own_port, program,
     proxy::{Options, RunningProxy, own_address},
     service::dataplane,
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 use serde_json::Value;
 
@@ -84,4 +93,46 @@ fn proxies_connect_to_a_control_plane_that_was_restored_in_another_folder() {
     control_plane.start_again_in(restored.path(), &[]).unwrap();
     eventually("the proxy to connect to the restored control plane", || is_connected(&proxy))
         .unwrap_or_else(|error| panic!("{error}: {}", proxy.log()));
+}
+
+/// What `systemctl reload` sends.
+fn hang_up(pid: u32) {
+    kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGHUP).unwrap();
+}
+
+#[test]
+fn a_reload_does_not_end_a_control_plane_that_follows_no_files() {
+    let work = tempfile::tempdir().unwrap();
+    let setup = Setup::default()
+        .with("KUMA_MODE", "global")
+        .with("KUMA_API_SERVER_HTTPS_ENABLED", "false")
+        .with("KUMA_MULTIZONE_GLOBAL_KDS_TLS_ENABLED", "false")
+        .with("KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT", own_port().unwrap().to_string());
+    let mut control_plane = ControlPlane::start(work.path(), setup).unwrap();
+    hang_up(control_plane.pid());
+    assert_eq!(control_plane.diagnostics().get("/ready").unwrap().status, 200);
+    let ended = control_plane.stop().unwrap();
+    assert!(ended.success(), "{ended}");
+}
+
+#[test]
+fn a_reload_does_not_end_a_control_plane_that_is_starting() {
+    let work = tempfile::tempdir().unwrap();
+    // A database that does not answer.
+    let database = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut starting = Command::new(program("kuma-cp", Profile::Same).unwrap())
+        .arg("run")
+        .env("KUMA_GENERAL_WORK_DIR", work.path())
+        .env("KUMA_STORE_TYPE", "postgres")
+        .env("KUMA_STORE_POSTGRES_HOST", "127.0.0.1")
+        .env("KUMA_STORE_POSTGRES_PORT", database.local_addr().unwrap().port().to_string())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (asked, _) = database.accept().unwrap();
+    hang_up(starting.id());
+    drop((asked, database));
+    // It ends by itself, because there is no database.
+    let ended = starting.wait().unwrap();
+    assert_eq!(ended.code(), Some(1), "{ended}");
 }

@@ -94,6 +94,10 @@ fn the_demo_counts_through_two_proxies_until_the_permission_is_taken_and_leaves_
     let said = text(&up);
     let web = Client::new(said_about(&said, "page")[0]);
 
+    for proxy in ["kv", "web"] {
+        let token = fs::metadata(home.join(format!("{proxy}.token"))).unwrap();
+        assert_eq!(token.permissions().mode() & 0o777, 0o600, "the token of {proxy} is for its owner alone");
+    }
     let before = count(&web).unwrap();
     eventually("traffic to count", || count(&web).is_some_and(|now| now > before)).unwrap();
 

@@ -27,11 +27,16 @@ impl Packages {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
         let _ = fs::remove_dir_all(&folder);
         let mut dist = Command::new(program("xtask", Profile::Same).unwrap());
-        dist.args(["dist", "--profile", "dev", "--built", "--out"]).arg(&folder);
+        dist.args(["dist", "--profile", "dev", "--built", "--no-install", "--out"]).arg(&folder);
         let made = run(&mut dist);
         let named =
             |ending: &str| made.lines().any(|file| file.ends_with(ending) && Path::new(file).is_file());
         assert!([".tar.gz", ".deb", "SHA256SUMS"].into_iter().all(named), "{made}");
+        for program in ["kuma-cp", "kuma-dp", "kumactl"] {
+            let size = made.lines().find_map(|line| line.strip_prefix(program)?.strip_suffix(" MB"));
+            let size: u64 = size.unwrap_or_else(|| panic!("{program}: {made}")).trim().parse().unwrap();
+            assert!((1..500).contains(&size), "{program}: {size} MB");
+        }
         Packages { folder }
     }
 
@@ -106,7 +111,11 @@ fn the_archive_has_everything_with_modes_and_checksums() {
     let programs: Vec<&str> = files.iter().filter_map(|(name, _)| name.strip_prefix("bin/")).collect();
     assert_eq!(programs, ["kuma-cp", "kuma-dp", "kumactl"]);
     for program in programs {
-        let said = run(Command::new(unpacked.join("bin").join(program)).arg("--version"));
+        let path = unpacked.join("bin").join(program);
+        let sections = run(Command::new("readelf").args(["--section-headers", "--wide"]).arg(&path));
+        assert!(sections.contains(".dynsym"), "{program}: {sections}");
+        assert!(!sections.contains(".symtab") && !sections.contains(".debug_"), "{program}: {sections}");
+        let said = run(Command::new(&path).arg("--version"));
         let expect = format!("{program} {} (", env!("CARGO_PKG_VERSION"));
         assert!(said.starts_with(&expect) && said.trim_end().ends_with(')'), "{said}");
     }
@@ -233,6 +242,66 @@ fn image_builder() -> Option<&'static str> {
     ["docker", "podman"].into_iter().find(works)
 }
 
+/// What the definition of the image says after a word at the beginning of a line.
+fn instructions(definition: &str, word: &str) -> Vec<String> {
+    definition
+        .lines()
+        .filter_map(|line| line.strip_prefix(word)?.strip_prefix(' ').map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn the_image_starts_with_the_shipped_configuration_and_offers_no_plain_http() {
+    let (_folder, unpacked) = PACKAGES.unpacked();
+    let definition = fs::read_to_string(unpacked.join("Containerfile")).unwrap();
+    let copied = instructions(&definition, "COPY");
+    for files in copied.iter().filter(|files| !files.starts_with("--from")) {
+        let source = files.split(' ').next().unwrap();
+        assert!(unpacked.join(source).exists(), "{source} is not in the archive");
+    }
+    let configuration = "/etc/kuma/kuma-cp.yaml";
+    assert!(copied.contains(&format!("etc/kuma/kuma-cp.yaml {configuration}")), "{copied:?}");
+    let command = format!(r#"["kuma-cp", "run", "--config-file", "{configuration}"]"#);
+    assert_eq!(instructions(&definition, "CMD"), [command]);
+    let guide = fs::read_to_string(crate::documents::root().join("docs/guide/install.md")).unwrap();
+    let published = guide.lines().filter(|line| line.starts_with("docker run"));
+    for line in published.chain(definition.lines()) {
+        assert!(!line.contains("5681"), "{line}: anyone could write there");
+    }
+}
+
+/// Why the images that ours is built on cannot be fetched, if they cannot.
+fn unfetched(builder: &str, definition: &str) -> Option<String> {
+    let debian = instructions(definition, "ARG");
+    let debian = debian.iter().find_map(|argument| argument.strip_prefix("DEBIAN=")).unwrap();
+    instructions(definition, "FROM").into_iter().find_map(|from| {
+        let image = from.split(' ').next().unwrap().replace("${DEBIAN}", debian);
+        let output = Command::new(builder).args(["pull", &image]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        (!output.status.success()).then(|| format!("{image}: {}", said.lines().last().unwrap_or_default()))
+    })
+}
+
+/// An image and a container of it, which end with the test.
+struct Image {
+    builder: &'static str,
+    tag: String,
+}
+
+impl Image {
+    fn run(&self, arguments: &[&str]) -> String {
+        run(Command::new(self.builder).args(arguments))
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        for arguments in [["rm", "--force"], ["rmi", "--force"]] {
+            let _ = Command::new(self.builder).args(arguments).arg(&self.tag).output();
+        }
+    }
+}
+
 #[test]
 fn the_image_runs_all_programs_and_not_as_root() {
     let Some(builder) = image_builder() else {
@@ -240,11 +309,24 @@ fn the_image_runs_all_programs_and_not_as_root() {
         return;
     };
     let (_folder, unpacked) = PACKAGES.unpacked();
-    let tag = format!("kuma-rs-test:{}", std::process::id());
-    run(Command::new(builder).args(["build", "-f", "Containerfile", "-t", &tag, "."]).current_dir(unpacked));
-    let inside = |script: &str| run(Command::new(builder).args(["run", "--rm", &tag, "sh", "-ec", script]));
-    let said = inside("id -u; kuma-cp --version; kumactl --version; kuma-dp version --detailed");
-    let removed = Command::new(builder).args(["rmi", &tag]).output();
+    if let Some(why) = unfetched(builder, &fs::read_to_string(unpacked.join("Containerfile")).unwrap()) {
+        skip::say(&format!("the image cannot be built on what cannot be fetched: {why}"));
+        return;
+    }
+    let image = Image { builder, tag: format!("kuma-rs-test-{}", std::process::id()) };
+    let tag = image.tag.as_str();
+    run(Command::new(builder).args(["build", "-f", "Containerfile", "-t", tag, "."]).current_dir(unpacked));
+    let script = "id -u; kuma-cp --version; kumactl --version; kuma-dp version --detailed";
+    let said = image.run(&["run", "--rm", tag, "sh", "-ec", script]);
     assert!(!said.starts_with("0\n") && said.contains("kuma-cp ") && said.contains("envoy 1."), "{said}");
-    assert!(removed.is_ok_and(|output| output.status.success()));
+    image.run(&["run", "--detach", "--name", tag, tag]);
+    let inside =
+        |arguments: &[&str]| Command::new(builder).args(["exec", tag]).args(arguments).output().unwrap();
+    eventually("the control plane of the image to answer", || {
+        inside(&["kumactl", "get", "meshes"]).status.success()
+    })
+    .unwrap();
+    let log = Command::new(builder).args(["logs", tag]).output().unwrap();
+    let log = String::from_utf8_lossy(&log.stderr);
+    assert!(log.contains("control plane is up") && !log.contains("requireForWrites"), "{log}");
 }

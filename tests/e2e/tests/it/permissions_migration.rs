@@ -194,7 +194,8 @@ fn a_mesh_moves_to_permissions_and_a_job_that_was_not_seen_stops_the_walk() {
     let backend = virtual_address(&world, "backend");
     assert_eq!(answered_by(backend, 8080), "backend");
     seen(&world, "web", "backend");
-    assert!(listens(&web, virtual_address(&world, "report")));
+    let report = virtual_address(&world, "report");
+    eventually("a listener for report", || listens(&web, report)).unwrap();
 
     let (calls, failures) = load(backend, 8080, || {
         move_two_services(&world, &kumactl, &web, job);

@@ -73,7 +73,7 @@ async fn a_name_is_a_dataplane_else_a_meshservice_else_a_tag() {
     {
         let reach = ask(&inspected, name, name, None).await.unwrap();
         let party = (reach.from.kind, reach.from.name.as_str(), reach.from.dataplanes);
-        assert_eq!((reach.from.clone(), party), (reach.to, (kind, name, dataplanes)));
+        assert_eq!((reach.from.clone(), party), (reach.to, (kind, name, Some(dataplanes))));
         assert_eq!(reach.verdict, Verdict::Allowed);
     }
 }
@@ -205,7 +205,7 @@ async fn what_differs_between_instances_and_inbounds_is_told_apart() {
             (web, "kri_dp_default___backend-2_80", Action::Deny),
         ]
     );
-    assert_eq!((reach.verdict, reach.to.dataplanes), (Verdict::Mixed, 2));
+    assert_eq!((reach.verdict, reach.to.dataplanes), (Verdict::Mixed, Some(2)));
     for (to, port, verdict) in [
         ("backend-1", "80", Verdict::Allowed),
         ("backend-1", "81", Verdict::Denied),

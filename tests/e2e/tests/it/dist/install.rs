@@ -1,12 +1,14 @@
 //! The guide to installation, from its first command to its last: two machines are two network namespaces, and each
-//! has a folder in place of its disk. What the guide asks of the system is done by small scripts (`shims/`):
-//! `systemctl` starts what the shipped units say, `apt-get` unpacks the package, `scp` copies to the other folder.
+//! sees this machine's disk with changes of its own. The package is installed with its scripts, and services run as the
+//! users that it makes. What needs a machine that was started is done by small scripts (`shims/`): `systemctl` starts
+//! what the shipped units say, `apt-get` calls dpkg, `scp` copies to the other machine.
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    io::{BufRead as _, BufReader},
+    os::unix::fs::PermissionsExt as _,
     path::PathBuf,
-    process::Command,
+    process::{Child, Command, Stdio},
 };
 
 use nix::{
@@ -14,24 +16,26 @@ use nix::{
     unistd::Pid,
 };
 use tempfile::TempDir;
-use testkit::netns::{self, Network, Workload};
+use testkit::{
+    netns::{self, Network, Workload},
+    skip,
+};
 
 use super::{PACKAGES, run};
 use crate::documents::root;
 
 const GUIDE: &str = include_str!("../../../../../docs/guide/install.md");
 
-/// What stands in for programs of the system.
+/// What stands in for programs of the system, ...
 const SHIMS: [(&str, &str); 5] = [
+    ("machine", include_str!("shims/machine")),
     ("systemctl", include_str!("shims/systemctl")),
     ("systemd-run", include_str!("shims/systemd-run")),
-    ("systemd-sysusers", include_str!("shims/systemd-sysusers")),
     ("apt-get", include_str!("shims/apt-get")),
     ("scp", include_str!("shims/scp")),
 ];
-
-/// Folders of a machine's disk that commands name.
-const FOLDERS: [&str; 5] = ["etc", "usr", "var", "srv", "run"];
+/// ... and where the system has none.
+const SUBSTITUTES: [(&str, &str); 1] = [("systemd-sysusers", include_str!("shims/systemd-sysusers"))];
 
 /// A block of commands, and the machine they are for.
 #[derive(Debug)]
@@ -66,50 +70,56 @@ fn blocks() -> Vec<Block> {
 
 struct Machine {
     workload: Workload,
-    /// In place of `/`.
-    disk: PathBuf,
-    other_disk: PathBuf,
-    shims: PathBuf,
+    /// Has this view of the disk.
+    holder: Child,
+    /// What the machine has on its disk that this one has not.
+    changes: PathBuf,
+    scripts: PathBuf,
+    umask: &'static str,
 }
 
 impl Machine {
-    fn new(folder: &TempDir, network: &mut Network, name: &str, other: &str) -> Machine {
-        let (disk, shims) = (folder.path().join(name), folder.path().join("shims"));
-        for folder in ["root", "usr/bin", "usr/local/bin", "var/log"] {
-            fs::create_dir_all(disk.join(folder)).unwrap();
+    fn new(folder: &TempDir, network: &mut Network, name: &str, umask: &'static str) -> Machine {
+        let scripts = folder.path().to_owned();
+        for (folder, programs) in [("shims", &SHIMS[..]), ("substitutes", &SUBSTITUTES[..])] {
+            fs::create_dir_all(scripts.join(folder)).unwrap();
+            for (name, script) in programs {
+                let path = scripts.join(folder).join(name);
+                fs::write(&path, script).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            }
         }
-        fs::create_dir_all(&shims).unwrap();
-        // A user that only the packages make does not exist here.
-        for (name, script) in SHIMS.into_iter().chain([("chgrp", "#!/bin/sh\ntest -e \"$2\"\n")]) {
-            let path = shims.join(name);
-            fs::write(&path, script).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        let (workload, changes) = (network.workload().unwrap(), folder.path().join(name));
+        fs::create_dir_all(&changes).unwrap();
+        let mut holder = Command::new("unshare");
+        holder.arg("--mount").arg(scripts.join("shims/machine")).arg(&changes).arg(e2e::envoy().unwrap());
+        let mut holder =
+            workload.namespace.spawn(holder.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
+        let mut said = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "ready\n", "the disk of {name}");
+        let machine = Machine { workload, holder, changes, scripts, umask };
         for ending in [".deb", ".tar.gz", "SHA256SUMS"] {
-            let file = PACKAGES.file(ending);
-            symlink(&file, disk.join("root").join(file.file_name().unwrap())).unwrap();
+            machine.run(&format!("ln -s '{}' /root/", PACKAGES.file(ending).display()), 0, None);
         }
-        symlink(e2e::envoy().unwrap(), disk.join("usr/local/bin/envoy")).unwrap();
-        Machine { workload: network.workload().unwrap(), disk, other_disk: folder.path().join(other), shims }
+        machine
     }
 
-    /// Runs commands as a shell that stops at the first failure.
-    fn run(&self, script: &str, line: usize) -> String {
-        let mut placed = script.to_owned();
-        for folder in FOLDERS {
-            placed = placed.replace(&format!(" /{folder}/"), &format!(" {}/{folder}/", self.disk.display()));
-        }
-        let disk = self.disk.display();
+    /// Runs commands as a shell of root that stops at the first failure.
+    fn run(&self, script: &str, line: usize, other: Option<&Machine>) -> String {
         let path = std::env::var("PATH").unwrap_or_default();
-        let mut shell = Command::new("sh");
-        shell.args(["-euc", &placed]).current_dir(self.disk.join("root"));
+        let placed = format!("umask {}\ncd /root\n{script}", self.umask);
+        let mut shell = Command::new("nsenter");
+        shell.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id())).args(["sh", "-euc", &placed]);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("KUMA") || name == "ENVOY_BIN" {
                 shell.env_remove(name);
             }
         }
-        shell.env("PATH", format!("{}:{disk}/usr/bin:{disk}/usr/local/bin:{path}", self.shims.display()));
-        shell.env("HOME", self.disk.join("root")).env("DISK", &self.disk).env("OTHER_DISK", &self.other_disk);
+        let scripts = self.scripts.display();
+        shell.env("PATH", format!("{scripts}/shims:{path}:/usr/sbin:/sbin:{scripts}/substitutes"));
+        shell.env("HOME", "/root");
+        shell.env("OTHER_MACHINE", other.map(|other| other.holder.id().to_string()).unwrap_or_default());
         let output = self.workload.namespace.output(&mut shell).unwrap();
         let (said, talk) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let failed =
@@ -120,35 +130,54 @@ impl Machine {
 
     /// The last lines of what was started.
     fn logs(&self) -> String {
-        let logs = fs::read_dir(self.disk.join("var/log")).unwrap().map(|entry| entry.unwrap().path());
+        let logs = fs::read_dir(self.changes.join("var/upper/log")).into_iter().flatten();
         let last = |path: PathBuf| {
             let text = fs::read_to_string(&path).unwrap_or_default();
             let lines: Vec<&str> = text.lines().rev().take(15).collect();
             format!("{}:\n{}\n", path.display(), lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
         };
-        logs.map(last).collect()
+        logs.map(|entry| last(entry.unwrap().path())).collect()
     }
 }
 
 impl Drop for Machine {
     /// Ends what `systemctl` and `systemd-run` have started.
     fn drop(&mut self) {
-        let started = fs::read_to_string(self.disk.join("started")).unwrap_or_default();
+        let started = fs::read_to_string(self.changes.join("root/upper/started")).unwrap_or_default();
         for pid in started.lines().filter_map(|pid| pid.parse().ok()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
     }
+}
+
+/// Whether the guide can be followed here.
+fn is_possible() -> bool {
+    if !netns::available().unwrap() || PACKAGES.installed().is_none() {
+        return false;
+    }
+    let found =
+        Command::new("sh").args(["-c", "command -v adduser setpriv nsenter useradd"]).output().unwrap();
+    let is_complete = found.stdout.iter().filter(|byte| **byte == b'\n').count() == 4;
+    if !is_complete {
+        skip::say(
+            "adduser, setpriv, nsenter or useradd is missing: services cannot run as users of their own",
+        );
+    }
+    is_complete
 }
 
 #[test]
 fn the_guide_leads_from_nothing_to_two_services_on_two_machines() {
-    if !netns::available().unwrap() || PACKAGES.installed().is_none() {
+    if !is_possible() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let mut network = Network::new().unwrap();
-    let alpha = Machine::new(&folder, &mut network, "alpha", "beta");
-    let beta = Machine::new(&folder, &mut network, "beta", "alpha");
+    // The guide also works where files of root are for root alone.
+    let alpha = Machine::new(&folder, &mut network, "alpha", "0077");
+    let beta = Machine::new(&folder, &mut network, "beta", "0022");
     let name = |ending: &str| PACKAGES.file(ending).file_name().unwrap().to_str().unwrap().to_owned();
     let archive = name(".tar.gz");
     let replaced = |script: &str| {
@@ -163,14 +192,24 @@ fn the_guide_leads_from_nothing_to_two_services_on_two_machines() {
     assert!(blocks.len() >= 10, "{blocks:?}");
     let mut said = String::new();
     for Block { line, machine, script } in &blocks {
-        let machine = if *machine == "alpha" { &alpha } else { &beta };
-        said.push_str(&machine.run(&replaced(script), *line));
+        let (machine, other) = if *machine == "alpha" { (&alpha, &beta) } else { (&beta, &alpha) };
+        said.push_str(&machine.run(&replaced(script), *line, Some(other)));
     }
     for expect in ["hello from backend", "backend-1", "web-1", "may call"] {
         assert!(said.contains(expect), "{expect:?} is not in\n{said}");
     }
     let denied = "may not call";
     assert!(!said.contains(denied), "{said}");
+    let look =
+        "stat -c '%U %a' /var/lib/kuma-cp/kuma-cp.crt /var/lib/kuma-cp/kuma-cp.key /etc/kuma/dp/*.token";
+    let found = alpha.run(look, 0, None);
+    assert_eq!(found, "kuma-cp 644\nkuma-cp 600\nroot 640\n");
+    for (machine, program, user) in
+        [(&alpha, "kuma-cp", "kuma-cp"), (&alpha, "kuma-dp", "kuma-dp"), (&beta, "kuma-dp", "kuma-dp")]
+    {
+        let users = machine.run("for pid in $(cat started); do stat -c %U /proc/$pid; done", 0, None);
+        assert!(users.lines().any(|found| found == user), "{program} runs as {users}");
+    }
 }
 
 #[test]
@@ -183,6 +222,20 @@ fn files_that_the_guide_names_are_those_of_this_version() {
     }
     let changes = fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
     assert!(changes.contains(version), "CHANGELOG.md does not name {version}");
+    for news in [
+        "audit log",
+        "`apiServer.authn.requireForWrites`",
+        "alert rules",
+        "dashboard",
+        "`GET /_backup`",
+        "certificate",
+        "`kumactl explain`, `describe`, `edit`, `wait` and `check`",
+        "`kumactl suggest permissions`",
+        "`kumactl migrate permissions`",
+        "`kumactl graph`",
+    ] {
+        assert!(changes.contains(news), "CHANGELOG.md does not name {news}");
+    }
     let licence = fs::read_to_string(root().join("LICENSE")).unwrap();
     assert!(licence.contains("Apache License") && licence.lines().count() > 190, "LICENSE is not complete");
     // Also used where the test of the guide cannot run.
