@@ -103,8 +103,8 @@ async fn in_transaction<T>(
     Ok(made)
 }
 
-/// Whether a write would be durable now: makes one that leaves every value as it is. A `SELECT` would also be answered
-/// by a replica, and by a server that cannot write to its disk.
+/// Whether a write would be durable now: makes one that leaves every value as it is. A server that cannot write to its
+/// disk, or must not, answers a `SELECT` all the same.
 pub(crate) async fn probe(client: &Client) -> Result<(), Error> {
     let work = async {
         let sql = "UPDATE kuma_rs.revision SET trimmed = trimmed";

@@ -20,6 +20,8 @@ const MESHES: usize = 50;
 const FINDINGS: usize = 1000;
 /// The code of policies that select no proxy.
 const MATCHES_NOTHING: &str = "matches-nothing";
+/// The code of what proxies reject. The check of proxies counts them already.
+const REJECTED: &str = "rejected";
 
 pub fn check(client: &Client, report: &mut Report) {
     let meshes = match pages::all(client, &Type::of_kind(Kind::Mesh).collection(None), "") {
@@ -48,7 +50,8 @@ fn findings(client: &Client, mesh: &str) -> Result<Vec<Value>> {
 /// One line for each code, with the resources it is about.
 fn tell(mesh: &str, found: &[Value], report: &mut Report) {
     let mut by_code: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
-    for finding in found.iter().filter(|finding| finding["severity"] != "info") {
+    let is_told = |finding: &&Value| finding["severity"] != "info" && finding["code"] != REJECTED;
+    for finding in found.iter().filter(is_told) {
         by_code.entry(text(&finding["code"])).or_default().push(finding);
     }
     if by_code.is_empty() {

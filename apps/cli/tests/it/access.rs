@@ -3,12 +3,30 @@
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::{ControlPlane, synced},
     program::{Program, cells},
     server::Server,
 };
 
 const PATH: &str = "/meshes/default/_access?from=web&to=backend";
+
+/// A mesh with mTLS, a client `web` and servers `backend-1` and so on with these labels.
+fn meshed(servers: &[Value]) -> ControlPlane {
+    let control_plane = ControlPlane::start();
+    control_plane.secure(json!({}));
+    control_plane.dataplane("web", json!({"app": "web"}), synced());
+    for (labels, n) in servers.iter().zip(1..) {
+        control_plane.dataplane(&format!("backend-{n}"), labels.clone(), synced());
+    }
+    control_plane
+}
+
+/// Lets clients of one identity call what is selected.
+fn permission(name: &str, selected: &Value, client: &str) -> Value {
+    let client = json!({"spiffeID": {"type": "Exact", "value": format!("spiffe://default/{client}")}});
+    json!({"type": "MeshTrafficPermission", "mesh": "default", "name": name, "spec": {
+        "targetRef": selected, "rules": [{"default": {"allow": [client]}}]}})
+}
 
 fn check_of(client: &str, allowed: bool, rule: Option<&str>, reason: &str) -> Value {
     json!({"client": format!("kri_dp_default___{client}_"), "spiffeId": format!("spiffe://default/{client}"),
@@ -164,37 +182,13 @@ fn reachability_is_explained_with_the_change_that_would_allow_the_call() {
 
 #[test]
 fn permissions_that_almost_allow_it_are_named() {
-    use api::inspect::{
-        reach::{NearMiss, Party, Reach, Verdict},
-        reachability::{self, Explained},
-    };
-    let control_plane = ControlPlane::start();
-    let party = |name: &str| Party { kind: "Dataplane", name: name.to_owned(), dataplanes: Some(1) };
-    let reason = "web-to-backend wants app=backend; backend-1 has no such label";
-    let miss = NearMiss { policy: "kri_mtp_default___web-to-backend_".to_owned(), reason: reason.to_owned() };
-    let reachability = Explained {
-        verdict: reachability::Verdict::Denied,
-        reason: "no rule allows it".to_owned(),
-        decided_by: Vec::new(),
-        answers: Vec::new(),
-        refusing: Vec::new(),
-        refusing_total: 0,
-        truncated: false,
-        missing: None,
-        change: None,
-    };
-    control_plane.taught.lock().unwrap().reach = Some(Reach {
-        from: party("web-1"),
-        to: party("backend-1"),
-        verdict: Verdict::Denied,
-        checks: Vec::new(),
-        truncated: false,
-        near_misses: vec![miss],
-        reachability,
-    });
+    let control_plane = meshed(&[json!({})]);
+    let backends = json!({"kind": "Dataplane", "labels": {"app": "backend"}});
+    control_plane.store(permission("web-to-backend", &backends, "web"));
     let program = Program::at(&control_plane.url);
-    let ran = program.run(&["access", "web-1", "backend-1"]).answered(3);
+    let ran = program.run(&["access", "web", "backend-1"]).answered(3);
+    let reason = "web-to-backend wants app=backend; backend-1 has no such label";
     assert!(ran.out.contains(&format!("\nNear misses:\n  {reason}\n")), "{ran:#?}");
-    let json = program.run(&["access", "web-1", "backend-1", "-o", "json"]).answered(3).json();
+    let json = program.run(&["access", "web", "backend-1", "-o", "json"]).answered(3).json();
     assert_eq!(json["nearMisses"][0]["policy"], "kri_mtp_default___web-to-backend_");
 }

@@ -1,14 +1,12 @@
 //! What `apply` refuses before anything is sent, and how it says so.
 
-use serde_json::json;
+use crate::{control_plane::ControlPlane, program::Program};
 
-use crate::{program::Program, server::Server};
-
-/// Runs against a server that must not hear anything.
+/// Runs against a control plane that must not be asked anything.
 #[track_caller]
 fn refused(files: &[(&str, &str)], expect: &str) {
-    let server = Server::start();
-    let program = Program::of(&server);
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
     let mut arguments = vec!["apply".to_owned()];
     for (name, content) in files {
         program.file(name, content);
@@ -16,7 +14,7 @@ fn refused(files: &[(&str, &str)], expect: &str) {
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     program.run(&arguments).failed(2).says(expect);
-    assert_eq!(server.lines(), Vec::<String>::new());
+    assert_eq!(control_plane.lines(), Vec::<String>::new());
 }
 
 #[test]
@@ -31,8 +29,8 @@ fn broken_yaml_is_shown_with_file_line_column_and_the_lines_around_it() {
 fn one_bad_file_among_good_ones_stops_everything_and_all_mistakes_are_told() {
     let good = ("good.yaml", "type: Mesh\nname: a\n");
     refused(&[good, ("bad.yaml", "type: Mesh\nname: [\n")], "bad.yaml:2:7:");
-    let server = Server::start();
-    let program = Program::of(&server);
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
     program.file("1.yaml", "type: Nothing\nname: a\n---\nname: b\n");
     program.file("2.yaml", "type: Mesh\n");
     program
@@ -41,7 +39,7 @@ fn one_bad_file_among_good_ones_stops_everything_and_all_mistakes_are_told() {
         .says("1.yaml:1: unknown resource type \"Nothing\"")
         .says("1.yaml:4: \"type\" is missing")
         .says("2.yaml:1: Mesh: name: cannot be empty");
-    assert_eq!(server.lines(), Vec::<String>::new());
+    assert_eq!(control_plane.lines(), Vec::<String>::new());
 }
 
 #[test]
@@ -131,10 +129,9 @@ fn other_bad_input_is_refused_with_a_reason() {
 
 #[test]
 fn a_url_that_fails_is_named() {
-    let server = Server::start();
-    server.on("GET", "/gone.yaml", 404, json!({}));
-    let url = format!("{}/gone.yaml", server.url);
-    Program::of(&server)
+    let control_plane = ControlPlane::start();
+    let url = format!("{}/gone.yaml", control_plane.url);
+    Program::at(&control_plane.url)
         .run(&["apply", "-f", &url])
         .failed(1)
         .says(&format!("could not fetch {url}: answered 404"));
@@ -142,10 +139,10 @@ fn a_url_that_fails_is_named() {
 
 #[test]
 fn a_control_plane_that_is_not_there_is_named_with_its_context_and_a_hint() {
-    let server = Server::start();
-    let url = server.url.clone();
-    let program = Program::of(&server);
-    drop(server);
+    let control_plane = ControlPlane::start();
+    let url = control_plane.url.clone();
+    let program = Program::at(&url);
+    drop(control_plane);
     program.file("a.yaml", "type: Mesh\nname: a\n");
     program
         .run(&["apply", "-f", "a.yaml"])
@@ -189,12 +186,11 @@ fn types_that_kuma_has_are_named_as_such_and_the_way_on_is_shown() {
 
 #[test]
 fn what_is_unknown_is_skipped_and_listed_when_asked_for() {
-    let server = Server::start();
-    server.on("PUT", "/meshes/a", 201, json!({}));
-    let program = Program::of(&server);
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
     let file = program.file("all.yaml", EXPORTED);
     let ran = program.run(&["apply", "--skip-unknown", "-f", &file]).ok();
-    assert_eq!(server.lines(), ["GET /meshes/a", "PUT /meshes/a"]);
+    assert_eq!(control_plane.lines(), ["GET /meshes/a", "PUT /meshes/a"]);
     ran.says("warning: 4 resources skipped:")
         .says(&format!(
             "* {file}:1: MeshServiceInsight \"logs\": it is known in Kuma, not supported by kuma-rs"

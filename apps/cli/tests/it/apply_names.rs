@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{program::Program, server::Server};
+use crate::{control_plane::ControlPlane, program::Program};
 
 /// Three documents, of which the second has a bad name.
 const THREE: &str = "type: Mesh\nname: a\n---\ntype: Mesh\nname: bad_name\n---\ntype: Mesh\nname: c\n";
@@ -22,15 +22,15 @@ fn a_dry_run_refuses_a_name_that_the_control_plane_refuses() {
 
 #[test]
 fn one_bad_name_of_three_sends_nothing() {
-    let server = Server::start();
-    let program = Program::of(&server);
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
     let file = program.file("m.yaml", THREE);
     program
         .run(&["apply", "-f", &file])
         .failed(2)
         .says("nothing was sent")
         .says("m.yaml:5: Mesh \"bad_name\": name:");
-    assert_eq!(server.lines(), ["GET /meshes/bad_name"], "only whether it exists is asked");
+    assert_eq!(control_plane.lines(), ["GET /meshes/bad_name"], "only whether it exists is asked");
     let labels = "type: Mesh\nname: a\n---\ntype: Mesh\nname: b\nlabels:\n  good: x\n  bad/: x\n  team: -x\n";
     let ran = program.run_with_stdin(&["apply"], labels).failed(2);
     ran.says("stdin:8: Mesh \"b\": labels[\"bad/\"]: ").says("stdin:9: Mesh \"b\": labels[\"team\"]: ");
@@ -44,31 +44,25 @@ fn one_bad_name_of_three_sends_nothing() {
     let ran = program.run_with_stdin(&["apply"], upper).failed(2);
     ran.says("stdin:3: MeshTimeout \"A\" in mesh \"Shop\": name: invalid")
         .says("stdin:2: MeshTimeout \"A\" in mesh \"Shop\": mesh: invalid");
-    assert_eq!(server.lines().len(), 1);
+    assert_eq!(control_plane.lines().len(), 1);
 }
 
 #[test]
 fn what_exists_with_an_older_name_can_be_updated() {
-    let server = Server::start();
-    server.on(
-        "GET",
-        "/meshes/bad_name",
-        200,
-        json!({"type": "Mesh", "name": "bad_name", "labels": {"a": "b"}}),
-    );
-    server.on("PUT", "/meshes/bad_name", 200, json!({}));
-    let program = Program::of(&server);
+    let control_plane = ControlPlane::start();
+    control_plane.store(json!({"type": "Mesh", "name": "bad_name", "labels": {"a": "b"}}));
+    let program = Program::at(&control_plane.url);
     program.run_with_stdin(&["apply"], "type: Mesh\nname: bad_name\n").ok().says("Mesh \"bad_name\" updated");
 }
 
 #[test]
 fn what_control_planes_write_themselves_is_refused_before_anything_is_sent() {
-    let server = Server::start();
-    let program = Program::of(&server);
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
     let text = "type: Mesh\nname: a\n---\nname: a\ntype: MeshInsight\n";
     program
         .run_with_stdin(&["apply"], text)
         .failed(2)
         .says("stdin:5: MeshInsight \"a\": type: a control plane writes this itself; --skip-unknown applies the rest");
-    assert_eq!(server.lines(), Vec::<String>::new());
+    assert_eq!(control_plane.lines(), Vec::<String>::new());
 }

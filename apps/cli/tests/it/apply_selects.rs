@@ -1,6 +1,6 @@
 //! `apply` says how many proxies a policy selects.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     control_plane::{ControlPlane, synced},
@@ -15,23 +15,23 @@ const SELECTED: &str = "/meshes/default/meshtimeouts/slow/_resources/dataplanes?
 
 #[test]
 fn a_policy_that_was_applied_is_said_to_select_so_many_proxies() {
-    let server = Server::start();
-    server.on("PUT", PATH, 201, json!({}));
-    for total in [3, 1, 0] {
-        server.on("GET", SELECTED, 200, json!({"total": total, "items": []}));
-    }
-    let program = Program::of(&server);
-    let file = program.file("slow.yaml", TIMEOUT);
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
     let label = "MeshTimeout \"slow\" in mesh \"default\"";
-    for expect in ["  selects 3 proxies", "  selects 1 proxy", &format!("warning: {label} selects 0 proxies")]
-    {
-        let ran = program.run(&["apply", "-f", &file]).ok();
-        assert_eq!(ran.err, format!("{label} created\n{expect}\n"));
-    }
-    let ran = program.run(&["apply", "-f", &file, "-o", "json"]).ok();
+    let said = |outcome: &str, seconds: u8| {
+        let ran = program.run_with_stdin(&["apply"], &TIMEOUT.replace("5s", &format!("{seconds}s"))).ok();
+        ran.err.strip_prefix(&format!("{label} {outcome}\n")).expect(&ran.err).to_owned()
+    };
+    assert_eq!(said("created", 1), format!("warning: {label} selects 0 proxies\n"));
+    let ran = program.run_with_stdin(&["apply", "-o", "json"], &TIMEOUT.replace("5s", "2s")).ok();
     assert_eq!(ran.json()[0]["selects"], 0);
+    control_plane.dataplane("web-1", json!({}), synced());
+    assert_eq!(said("updated", 3), "  selects 1 proxy\n");
+    control_plane.dataplane("web-2", json!({}), Value::Null);
+    assert_eq!(said("updated", 4), "  selects 2 proxies\n", "connected or not");
 }
 
+/// A control plane answers this where it is behind its store.
 #[test]
 fn an_inspection_that_fails_is_no_failure_of_apply() {
     let server = Server::start();
@@ -43,17 +43,15 @@ fn an_inspection_that_fails_is_no_failure_of_apply() {
 
 #[test]
 fn only_policies_are_asked_about_and_only_a_bounded_number() {
-    let server = Server::start();
-    server.on("PUT", "/meshes/a", 201, json!({}));
+    let control_plane = ControlPlane::start();
     let mut text = "type: Mesh\nname: a\n".to_owned();
     for index in 0..110 {
-        server.on("PUT", &format!("/meshes/default/meshtimeouts/t{index}"), 201, json!({}));
         text.push_str(&format!("---\n{}", TIMEOUT.replace("slow", &format!("t{index}"))));
     }
-    Program::of(&server).run_with_stdin(&["apply"], &text).ok();
-    let asked: Vec<String> = server.lines().into_iter().filter(|line| line.contains("_resources")).collect();
-    assert_eq!(asked.len(), 100);
-    assert_eq!(server.puts().len(), 111);
+    Program::at(&control_plane.url).run_with_stdin(&["apply"], &text).ok();
+    let lines = control_plane.lines();
+    assert_eq!(lines.iter().filter(|line| line.contains("_resources")).count(), 100);
+    assert_eq!(control_plane.puts().len(), 111);
 }
 
 #[test]

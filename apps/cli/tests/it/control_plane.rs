@@ -1,7 +1,8 @@
-//! The REST API of a control plane on a store in memory. Policies and findings are those of the resources in it; what
-//! only a running proxy can say is taught.
+//! The REST API of a zone's control plane on a store in memory: policies, findings, inspection and what-if are those of
+//! `kuma-cp`. What is left out: what a control plane writes itself (default policies, MeshServices, insights), which
+//! tests store as they need it; and Envoy, whose admin interface a test answers for.
 
-mod proxies;
+mod connection;
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -9,7 +10,9 @@ use std::{
 };
 
 use api::{Authn, Context, Gates, Metrics, Settings};
-use axum::{extract::Request, middleware};
+use axum::{body::Body, extract::Request as Incoming, http::HeaderMap, middleware};
+use control_plane::{findings::Findings, inspect::Proxies, observed::Observations, push::Push};
+use identity::ca::Files;
 use jiff::Timestamp;
 use resources::{Key, Kind, Resource, format};
 use runtime::{
@@ -22,27 +25,41 @@ use store::{
     registrar::{Mode, Setup},
 };
 
-use proxies::Proxies;
-pub use proxies::Taught;
+use crate::server::Request;
+
+pub use connection::Connection;
 
 /// Serves until dropped.
 pub struct ControlPlane {
     pub url: String,
-    pub taught: Arc<Mutex<Taught>>,
     registrar: Arc<Registrar>,
-    requests: Arc<Mutex<Vec<String>>>,
+    push: Arc<Push>,
+    requests: Arc<Mutex<Vec<Request>>>,
     shutdown: Shutdown,
     runtime: tokio::runtime::Runtime,
 }
 
 impl ControlPlane {
-    /// A zone's, with the mesh `default`. The user who runs the test is its administrator.
+    /// With the mesh `default`. The user who runs the test is its administrator.
     pub fn start() -> ControlPlane {
         ControlPlane::with(Settings::default())
     }
 
     /// The same with other settings.
-    pub fn with(mut settings: Settings) -> ControlPlane {
+    pub fn with(settings: Settings) -> ControlPlane {
+        let mode = Mode::Zone { name: "east".into(), federated: false };
+        ControlPlane::of(mode, Settings { config: json!({ "mode": "zone" }), ..settings })
+    }
+
+    /// One that zones connect to.
+    pub fn global() -> ControlPlane {
+        ControlPlane::of(
+            Mode::Global,
+            Settings { config: json!({ "mode": "global" }), ..Settings::default() },
+        )
+    }
+
+    fn of(mode: Mode, mut settings: Settings) -> ControlPlane {
         if settings.version.is_empty() {
             settings.version = "2.14.3".to_owned();
         }
@@ -50,31 +67,23 @@ impl ControlPlane {
         settings.authn = Authn { local_administrators: vec![own], ..settings.authn };
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let registrar = Arc::new(Registrar::new(Arc::new(Memory::default()), setup()));
-        let taught = Arc::new(Mutex::new(Taught::default()));
-        let proxies = Arc::new(Proxies { store: registrar.store().clone(), taught: taught.clone() });
-        let context = Context {
-            registrar: registrar.clone(),
-            settings,
-            metrics: Metrics::register(&runtime::metrics::Metrics::default()),
-            inspect: proxies.clone(),
-            problems: proxies,
-            gates: Gates::default(),
-        };
-        let requests = Arc::new(Mutex::new(Vec::new()));
+        let registrar = Arc::new(Registrar::new(Arc::new(Memory::default()), setup(mode)));
+        let (shutdown, requests) = (Shutdown::default(), Arc::new(Mutex::new(Vec::new())));
+        let inside = runtime.enter();
+        let (push, context) = assemble(&registrar, settings, &shutdown);
+        drop(inside);
         let seen = requests.clone();
-        let router = api::router(context).layer(middleware::map_request(move |request: Request| {
-            seen.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
-            async move { request }
+        let router = api::router(context).layer(middleware::map_request(move |request| {
+            let seen = seen.clone();
+            async move { record(&seen, request).await }
         }));
-        let shutdown = Shutdown::default();
         let url = runtime.block_on(async {
             let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
             let url = format!("http://{}", listener.addr());
             listener.serve(router, None, Limits::default(), &shutdown);
             url
         });
-        let control_plane = ControlPlane { url, taught, registrar, requests, shutdown, runtime };
+        let control_plane = ControlPlane { url, registrar, push, requests, shutdown, runtime };
         control_plane.store(json!({ "type": "Mesh", "name": "default" }));
         control_plane
     }
@@ -121,9 +130,33 @@ impl ControlPlane {
         snapshot.get(&Key::new(kind, mesh, name)).unwrap().spec.to_json()
     }
 
+    /// What was asked, in order.
+    pub fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
+    }
+
     /// `GET /meshes/a`, in the order they came.
     pub fn lines(&self) -> Vec<String> {
-        self.requests.lock().unwrap().clone()
+        self.requests().iter().map(|request| format!("{} {}", request.method, request.path)).collect()
+    }
+
+    /// What was to be written, in the order it came.
+    pub fn puts(&self) -> Vec<Request> {
+        self.requests().into_iter().filter(|request| request.method == "PUT").collect()
+    }
+
+    /// Connects the proxy of a Dataplane of the mesh `default` that has an address on this machine. What it says of
+    /// itself is in its insight, too.
+    pub fn connect(&self, name: &str, features: &[&str]) -> Connection {
+        let open = Connection::open(&self.push, "default", name, features, &self.shutdown);
+        self.runtime.block_on(open)
+    }
+
+    /// Turns mTLS on in the mesh `default`, and gives the mesh labels.
+    pub fn secure(&self, labels: Value) {
+        let backend = json!({ "name": "ca-1", "type": "builtin", "mode": "STRICT" });
+        self.store(json!({ "type": "Mesh", "name": "default", "labels": labels,
+            "meshServices": { "mode": "Exclusive" }, "mtls": { "enabledBackend": "ca-1", "backends": [backend] } }));
     }
 
     /// Stores what an overview of a proxy joins: the resource, and its insight if it has one.
@@ -191,14 +224,51 @@ pub fn offline() -> Value {
     insight
 }
 
-fn setup() -> Setup {
+fn setup(mode: Mode) -> Setup {
     Setup {
-        mode: Mode::Zone { name: "east".into(), federated: false },
+        mode,
         disable_origin_label_validation: false,
         unsafe_delete: false,
         health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
-        check: |_, _, _| {},
+        check: envoy::patch::check,
         now: Timestamp::now,
     }
+}
+
+/// The parts of `kuma-cp` that answer, started.
+fn assemble(registrar: &Arc<Registrar>, settings: Settings, shutdown: &Shutdown) -> (Arc<Push>, Context) {
+    let (store, metrics) = (registrar.store().clone(), runtime::metrics::Metrics::default());
+    let push = Arc::new(Push::new(store.clone(), "east"));
+    let problems = Findings::new(store.clone(), push.clone(), Files::default(), &metrics);
+    push.start(shutdown);
+    problems.start(shutdown);
+    let observations = Observations::started(store.clone(), &metrics, shutdown);
+    let inspect = Proxies::new(store, push.clone(), 9901).observing(observations);
+    let context = Context {
+        registrar: registrar.clone(),
+        settings,
+        metrics: Metrics::register(&metrics),
+        inspect: Arc::new(inspect),
+        problems,
+        gates: Gates::default(),
+    };
+    (push, context)
+}
+
+/// Notes a request and passes it on.
+async fn record(seen: &Mutex<Vec<Request>>, request: Incoming) -> Incoming {
+    let (head, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, api::MAX_BODY).await.unwrap();
+    seen.lock().unwrap().push(Request {
+        method: head.method.to_string(),
+        path: head.uri.to_string(),
+        headers: texts(&head.headers),
+        body: String::from_utf8(body.to_vec()).unwrap(),
+    });
+    Incoming::from_parts(head, Body::from(body))
+}
+
+fn texts(headers: &HeaderMap) -> std::collections::BTreeMap<String, String> {
+    headers.iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect()
 }

@@ -1,29 +1,41 @@
 //! `delete` by type and name, by `type/name`, and by files.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::{program::Program, server::Server};
+use crate::{control_plane::ControlPlane, program::Program};
 
-fn server() -> Server {
-    let server = Server::start();
-    for path in ["meshtimeouts/t", "meshtimeouts/u", "meshretries/r"] {
-        server.on("DELETE", &format!("/meshes/shop/{path}"), 200, json!({}));
+fn policy(kind: &str, name: &str) -> Value {
+    let default = match kind {
+        "MeshRetry" => json!({"tcp": {"maxConnectAttempt": 2}}),
+        _ => json!({"connectionTimeout": "1s"}),
+    };
+    json!({"type": kind, "mesh": "shop", "name": name,
+        "spec": {"to": [{"targetRef": {"kind": "Mesh"}, "default": default}]}})
+}
+
+/// A control plane with a mesh `shop` and some policies in it.
+fn shop() -> (ControlPlane, Program) {
+    let control_plane = ControlPlane::start();
+    control_plane.store(json!({"type": "Mesh", "name": "shop"}));
+    for (kind, name) in [("MeshTimeout", "t"), ("MeshTimeout", "u"), ("MeshRetry", "r")] {
+        control_plane.store(policy(kind, name));
     }
-    server.on("DELETE", "/meshes/shop", 200, json!({}));
-    server
+    let program = Program::at(&control_plane.url);
+    (control_plane, program)
 }
 
 #[test]
 fn several_names_and_types_with_names_are_deleted() {
-    let server = server();
-    let program = Program::of(&server);
+    let (control_plane, program) = shop();
     let ran = program.run(&["delete", "mt", "t", "u", "-m", "shop"]).ok();
     assert_eq!(
         ran.err,
         "deleted MeshTimeout \"t\" in mesh \"shop\"\ndeleted MeshTimeout \"u\" in mesh \"shop\"\n"
     );
+    control_plane.store(policy("MeshTimeout", "t"));
     let ran = program.run(&["delete", "meshtimeout/t", "meshretry/r", "mesh/shop", "-m", "shop"]).ok();
     assert_eq!(ran.err.lines().count(), 3, "{}", ran.err);
+    assert_eq!(control_plane.get("/meshes")["total"], 1, "the mesh is gone, and all that was in it");
     for (arguments, expect) in [
         (&["delete", "mesh"][..], "the name of a Mesh is missing"),
         (&["delete", "mt", "a/b"], "write either TYPE NAME… or TYPE/NAME…"),
@@ -41,23 +53,16 @@ fn several_names_and_types_with_names_are_deleted() {
 
 #[test]
 fn what_name_output_prints_is_accepted_by_get_and_delete() {
-    let server = server();
-    let timeout = |name: &str| json!({"type": "MeshTimeout", "mesh": "shop", "name": name});
-    let list = json!({"total": 2, "items": [timeout("t"), timeout("u")], "next": null});
-    server.on("GET", "/meshes/shop/meshtimeouts?size=1000", 200, list);
-    for name in ["t", "u"] {
-        server.on("GET", &format!("/meshes/shop/meshtimeouts/{name}"), 200, timeout(name));
-    }
-    server.on("GET", "/meshes/shop", 200, json!({"type": "Mesh", "name": "shop"}));
-    let program = Program::of(&server);
+    let (control_plane, program) = shop();
+    let stored = control_plane.get("/meshes/shop/meshtimeouts/t");
     let listed = program.run(&["get", "mt", "-m", "shop", "-o", "name"]).ok();
     assert_eq!(listed.lines(), ["meshtimeout/t", "meshtimeout/u"]);
     let again = program.run(&[&["get", "-m", "shop", "-o", "name"], listed.lines().as_slice()].concat()).ok();
     assert_eq!(again.out, listed.out);
     let one = program.run(&["get", "-m", "shop", "meshtimeout/t", "-o", "json"]).ok();
-    assert_eq!(one.json(), timeout("t"));
+    assert_eq!(one.json(), stored);
     let both = program.run(&["get", "-m", "shop", "mesh/shop", "meshtimeout/t", "-o", "json"]).ok().json();
-    assert_eq!((&both["total"], &both["items"][1]), (&json!(2), &timeout("t")));
+    assert_eq!((&both["total"], &both["items"][1]), (&json!(2), &stored));
     let tables = program.run(&["get", "-m", "shop", "mesh/shop", "mt/t", "mt/u"]).ok();
     assert_eq!(tables.out.lines().filter(|line| line.contains("NAME")).count(), 2, "{}", tables.out);
     program
@@ -72,8 +77,7 @@ fn what_name_output_prints_is_accepted_by_get_and_delete() {
 
 #[test]
 fn files_name_what_to_delete_and_meshes_go_last() {
-    let server = server();
-    let program = Program::of(&server);
+    let (control_plane, program) = shop();
     let file = program.file(
         "all.yaml",
         "type: Mesh\nname: shop\n---\ntype: MeshTimeout\nmesh: shop\nname: t\nspec: {to: 5}\n---\n\
@@ -81,8 +85,8 @@ fn files_name_what_to_delete_and_meshes_go_last() {
     );
     program.run(&["delete", "-f", &file]).ok();
     let deleted = ["meshes/shop/meshtimeouts/t", "meshes/shop/meshretries/r", "meshes/shop"];
-    assert_eq!(server.lines(), deleted.map(|path| format!("DELETE /{path}")));
-    let requests = server.lines().len();
+    assert_eq!(control_plane.lines(), deleted.map(|path| format!("DELETE /{path}")));
+    let requests = control_plane.lines().len();
     let bad = "type: Mesh\nname: a\n---\nname: b\ntype: Nothing\n";
     program
         .run_with_stdin(&["delete", "-f", "-"], bad)
@@ -93,26 +97,26 @@ fn files_name_what_to_delete_and_meshes_go_last() {
         .failed(2)
         .says("stdin:1: Mesh: name: cannot be empty");
     program.run_with_stdin(&["delete", "-f", "-"], "# nothing\n").failed(2).says("holds no resources");
-    assert_eq!(server.lines().len(), requests, "nothing is deleted of a file with a mistake");
+    assert_eq!(control_plane.lines().len(), requests, "nothing is deleted of a file with a mistake");
 }
 
 #[test]
 fn what_is_missing_is_a_failure_unless_ignored_and_the_rest_is_deleted() {
-    let server = server();
-    let gone = json!({"title": "Failed to retrieve Mesh", "detail": "Not found"});
-    server.on("DELETE", "/meshes/gone/meshtimeouts/t", 404, gone);
-    let program = Program::of(&server);
+    let (control_plane, program) = shop();
     let delete = ["delete", "mt", "none", "t", "-m", "shop"];
     program
         .run(&delete)
         .failed(1)
         .says("deleted MeshTimeout \"t\" in mesh \"shop\"\nerror: there is no MeshTimeout \"none\"");
+    control_plane.store(policy("MeshTimeout", "t"));
     let ignored = program.run(&[&delete[..], &["--ignore-not-found"]].concat()).ok();
     ignored
         .says("there is no MeshTimeout \"none\" in mesh \"shop\"; ignored")
         .says("deleted MeshTimeout \"t\"");
     program.run(&["delete", "mt/t", "-m", "gone"]).failed(1).says("Failed to retrieve Mesh");
     program.run(&["delete", "mt/t", "-m", "gone", "--ignore-not-found"]).ok();
-    server.on("DELETE", "/meshes/shop/meshtimeouts/x", 400, json!({"title": "no", "detail": "must stay"}));
-    program.run(&["delete", "mt/x", "-m", "shop", "--ignore-not-found"]).failed(1).says("must stay");
+    control_plane.store(json!({"type": "Dataplane", "mesh": "shop", "name": "web",
+        "networking": {"address": "10.0.0.1", "inbound": [{"port": 80, "tags": {"kuma.io/service": "web"}}]}}));
+    let refused = program.run(&["delete", "mesh/shop", "--ignore-not-found"]).failed(1);
+    refused.says("there are still some dataplanes attached");
 }

@@ -1,67 +1,51 @@
 //! What `export` prints, in which order, and what it changes on the way.
 
+use resources::Kind;
 use serde_json::{Value, json};
 
-use crate::{program::Program, server::Server};
+use crate::{
+    control_plane::{ControlPlane, synced},
+    program::Program,
+    server::Server,
+};
 
-fn list(items: &[Value]) -> Value {
-    json!({"total": items.len(), "items": items, "next": null})
-}
-
-/// A control plane with one mesh and one resource of some types.
-fn server() -> Server {
-    let server = Server::start();
-    let kind = |name: &str, path: &str, scope: &str, federation: bool, policy: Value| json!({"name": name, "path": path, "scope": scope, "includeInFederation": federation, "policy": policy});
-    let policy = json!({"isTargetRef": true});
-    let kinds = [
-        kind("GlobalSecret", "globalsecrets", "Global", true, Value::Null),
-        kind("Dataplane", "dataplanes", "Mesh", false, Value::Null),
-        kind("DataplaneInsight", "dataplane-insights", "Mesh", false, Value::Null),
-        kind("MeshAccessLog", "meshaccesslogs", "Mesh", true, policy.clone()),
-        kind("MeshGateway", "meshgateways", "Mesh", true, Value::Null),
-        kind("Mesh", "meshes", "Global", true, Value::Null),
-        kind("Zone", "zones", "Global", false, Value::Null),
-        kind("Secret", "secrets", "Mesh", true, Value::Null),
-        kind("Sidecar", "sidecars", "Mesh", true, Value::Null),
-    ];
-    server.on("GET", "/_resources", 200, json!({"resources": kinds}));
-    let mesh = json!({"type": "Mesh", "name": "shop", "mtls": {"enabledBackend": "ca-1", "backends": [
-        {"name": "ca-1", "type": "builtin", "conf": {"caCert": {"expiration": "10d"}}},
-        {"name": "own", "type": "provided", "conf": {"cert": {"secret": "x"}}}]}});
-    let item = |kind: &str, name: &str| {
-        json!({"type": kind, "mesh": "shop", "name": name,
-            "labels": {"kuma.io/origin": "zone", "kuma.io/mesh": "shop"}})
+/// A mesh whose authority the control plane made, and one resource of some types.
+fn filled() -> ControlPlane {
+    let control_plane = ControlPlane::start();
+    control_plane.delete(Kind::Mesh, "", "default");
+    let in_mesh = |kind: &str, name: &str, mut fields: Value| {
+        fields["type"] = kind.into();
+        (fields["mesh"], fields["name"]) = ("shop".into(), name.into());
+        fields["labels"] = json!({"kuma.io/origin": "zone", "kuma.io/mesh": "shop"});
+        fields
     };
     let global = |name: &str| json!({"type": "GlobalSecret", "name": name, "data": "eA=="});
-    let collections = [
-        ("/meshes", vec![mesh]),
-        (
-            "/globalsecrets",
-            vec![
-                global("envoy-admin-ca"),
-                global("inter-cp-ca"),
-                global("user-token-signing-key-1"),
-                global("zone-token-signing-key-1"),
-            ],
-        ),
-        ("/zones", vec![json!({"type": "Zone", "name": "east"})]),
-        ("/meshes/shop/dataplanes", vec![item("Dataplane", "web-1")]),
-        ("/meshes/shop/dataplane-insights", vec![item("DataplaneInsight", "web-1")]),
-        ("/meshes/shop/meshaccesslogs", vec![item("MeshAccessLog", "logs")]),
-        ("/meshes/shop/meshgateways", vec![item("MeshGateway", "edge")]),
-        ("/meshes/shop/secrets", vec![item("Secret", "key")]),
-    ];
-    for (path, items) in collections {
-        server.on("GET", &format!("{path}?size=1000"), 200, list(&items));
+    let backend = json!({"file": {"path": "/tmp/log"}, "type": "File"});
+    let to = json!([{"targetRef": {"kind": "Mesh"}, "default": {"backends": [backend]}}]);
+    let networking =
+        json!({"address": "10.0.0.1", "inbound": [{"port": 80, "tags": {"kuma.io/service": "web"}}]});
+    for resource in [
+        json!({"type": "Mesh", "name": "shop", "mtls": {"enabledBackend": "ca-1", "backends": [
+            {"name": "ca-1", "type": "builtin", "conf": {"caCert": {"expiration": "10d"}}},
+            {"name": "own", "type": "provided", "conf": {"cert": {"secret": "x"}, "key": {"secret": "y"}}}]}}),
+        global("envoy-admin-ca"),
+        global("inter-cp-ca"),
+        global("user-token-signing-key-1"),
+        global("zone-token-signing-key-1"),
+        json!({"type": "Zone", "name": "east"}),
+        in_mesh("Dataplane", "web-1", json!({"networking": networking})),
+        in_mesh("DataplaneInsight", "web-1", synced()),
+        in_mesh("MeshAccessLog", "logs", json!({"spec": {"to": to}})),
+        in_mesh("Secret", "key", json!({"data": "eA=="})),
+    ] {
+        control_plane.store(resource);
     }
-    server
+    control_plane
 }
 
-fn exported(server: &Server, arguments: &[&str]) -> Vec<Value> {
-    let program = Program::of(server);
-    let ran = program.run(&[&["export"], arguments].concat()).ok();
-    assert!(ran.err.contains("no such types are known: Sidecar"), "{ran:#?}");
-    assert!(ran.out.starts_with("# Product: Kuma, Version: 2.14.3, Hostname: cp,"), "{ran:#?}");
+fn exported(url: &str, arguments: &[&str]) -> Vec<Value> {
+    let ran = Program::at(url).run(&[&["export"], arguments].concat()).ok();
+    assert!(ran.out.starts_with("# Product: Kuma, Version: 2.14.3, Hostname: "), "{ran:#?}");
     assert!(ran.out.lines().nth(1) == Some("---"), "{ran:#?}");
     let documents = resources::format::yaml::documents(&ran.out).unwrap();
     documents.into_iter().map(|document| document.value).filter(|value| !value.is_null()).collect()
@@ -76,17 +60,17 @@ fn names(documents: &[Value]) -> Vec<String> {
 
 #[test]
 fn profiles_say_which_types_are_exported_and_the_order_is_that_of_applying() {
-    let server = server();
+    let control_plane = filled();
     let check = |arguments: &[&str], expect: &[&str]| {
-        assert_eq!(names(&exported(&server, arguments)), expect, "{arguments:?}");
+        assert_eq!(names(&exported(&control_plane.url, arguments)), expect, "{arguments:?}");
     };
     let keys = ["GlobalSecret/zone-token-signing-key-1", "GlobalSecret/user-token-signing-key-1"];
     let federation = [&["Mesh/shop", "Secret/key"][..], &keys].concat();
     check(&[], &federation);
     check(&["--profile", "federation"], &federation);
-    let policies = ["Mesh/shop", "Secret/key", "MeshAccessLog/logs", "MeshGateway/edge"];
+    let policies = ["Mesh/shop", "Secret/key", "MeshAccessLog/logs"];
     check(&["-p", "federation-with-policies"], &[&policies[..], &keys].concat());
-    let rest = ["MeshAccessLog/logs", "MeshGateway/edge", "Zone/east"];
+    let rest = ["MeshAccessLog/logs", "Zone/east"];
     check(&["-p", "no-dataplanes"], &[&["Mesh/shop"], &rest[..]].concat());
     let all = [&["Dataplane/web-1", "DataplaneInsight/web-1"], &rest[..]].concat();
     check(&["-p", "all"], &[&["Mesh/shop"], &all[..]].concat());
@@ -95,30 +79,78 @@ fn profiles_say_which_types_are_exported_and_the_order_is_that_of_applying() {
 
 #[test]
 fn a_mesh_brings_its_authority_along_and_gets_no_policies_of_its_own() {
-    let server = server();
-    let mesh = exported(&server, &["-p", "all"]).remove(0);
+    let control_plane = filled();
+    let mesh = exported(&control_plane.url, &["-p", "all"]).remove(0);
     assert_eq!(mesh["skipCreatingInitialPolicies"], json!(["*"]));
     assert_eq!(mesh["mtls"]["skipValidation"], true);
     let backends = &mesh["mtls"]["backends"];
     let conf = json!({"cert": {"secret": "shop.ca-builtin-cert-ca-1"}, "key": {"secret": "shop.ca-builtin-key-ca-1"}});
     assert_eq!((&backends[0]["type"], &backends[0]["conf"]), (&json!("provided"), &conf));
-    assert_eq!(backends[1]["conf"], json!({"cert": {"secret": "x"}}));
+    assert_eq!(backends[1]["conf"], json!({"cert": {"secret": "x"}, "key": {"secret": "y"}}));
 }
 
 #[test]
 fn the_origin_of_resources_is_left_out_for_federation_only() {
-    let server = server();
+    let control_plane = filled();
     let labels = |arguments: &[&str]| {
-        let all = exported(&server, arguments);
+        let all = exported(&control_plane.url, arguments);
         all.into_iter().find(|d| d["type"] == "Secret").unwrap()["labels"].clone()
     };
-    assert_eq!(labels(&[]), json!({"kuma.io/mesh": "shop"}));
-    assert_eq!(labels(&["-p", "all", "-a"]), json!({"kuma.io/origin": "zone", "kuma.io/mesh": "shop"}));
+    let mut stored = control_plane.get("/meshes/shop/secrets/key")["labels"].clone();
+    assert_eq!(labels(&["-p", "all", "-a"]), stored);
+    assert_eq!(stored["kuma.io/origin"], "zone");
+    stored.as_object_mut().unwrap().remove("kuma.io/origin");
+    assert_eq!(labels(&[]), stored);
+}
+
+#[test]
+fn another_control_plane_takes_what_was_exported() {
+    let (control_plane, other) = (filled(), ControlPlane::global());
+    let ran = Program::at(&control_plane.url).run(&["export", "-p", "federation-with-policies"]).ok();
+    Program::at(&other.url).run_with_stdin(&["apply"], &ran.out).ok();
+    let log = |of: &ControlPlane| of.get("/meshes/shop/meshaccesslogs/logs")["spec"].clone();
+    assert_eq!(log(&other), log(&control_plane));
+    assert_eq!(other.get("/globalsecrets/user-token-signing-key-1")["data"], "eA==");
+}
+
+/// A control plane in a cluster, which ours is not: its objects have what the cluster wrote, and its types are Kuma's.
+fn in_a_cluster() -> Server {
+    let server = Server::start();
+    let kind = |name: &str, path: &str, scope: &str| json!({"name": name, "path": path, "scope": scope, "includeInFederation": true, "policy": null});
+    let kinds = [
+        kind("GlobalSecret", "globalsecrets", "Global"),
+        kind("MeshGateway", "meshgateways", "Mesh"),
+        kind("Mesh", "meshes", "Global"),
+        kind("Secret", "secrets", "Mesh"),
+        kind("Sidecar", "sidecars", "Mesh"),
+    ];
+    server.on("GET", "/_resources", 200, json!({"resources": kinds}));
+    let item = |kind: &str, name: &str| json!({"type": kind, "mesh": "shop", "name": name});
+    let global = |name: &str| json!({"type": "GlobalSecret", "name": name, "data": "eA=="});
+    for (path, items) in [
+        ("/meshes", vec![json!({"type": "Mesh", "name": "shop"})]),
+        ("/globalsecrets", vec![global("user-token-signing-key-1"), global("zone-token-signing-key-1")]),
+        ("/meshes/shop/meshgateways", vec![item("MeshGateway", "edge")]),
+        ("/meshes/shop/secrets", vec![item("Secret", "key")]),
+    ] {
+        let list = json!({"total": items.len(), "items": items, "next": null});
+        server.on("GET", &format!("{path}?size=1000"), 200, list);
+    }
+    server
+}
+
+#[test]
+fn types_that_only_kuma_has_are_exported_and_those_that_no_one_has_are_named() {
+    let server = in_a_cluster();
+    let all = names(&exported(&server.url, &["-p", "federation-with-policies"]));
+    assert!(all.contains(&"MeshGateway/edge".to_owned()), "{all:?}");
+    let ran = Program::of(&server).run(&["export"]).ok();
+    ran.says("no such types are known: Sidecar");
 }
 
 #[test]
 fn kubernetes_objects_are_those_of_the_control_planes_namespace_without_what_the_cluster_wrote() {
-    let server = server();
+    let server = in_a_cluster();
     let object = |kind: &str, name: &str, namespace: Option<&str>| {
         let metadata = json!({"name": name, "namespace": namespace, "uid": "1", "resourceVersion": "2", "generation": 3,
             "managedFields": [], "ownerReferences": [], "annotations": {"kuma.io/origin": "zone"},
@@ -133,12 +165,12 @@ fn kubernetes_objects_are_those_of_the_control_planes_namespace_without_what_the
     ] {
         server.on("GET", &format!("{path}?format=kubernetes"), 200, object);
     }
-    let objects = exported(&server, &["-f", "kubernetes"]);
+    let objects = exported(&server.url, &["-f", "kubernetes"]);
     assert_eq!(objects.len(), 2, "{objects:#?}");
     assert_eq!(objects[0]["spec"]["skipCreatingInitialPolicies"], json!(["*"]));
     assert!(objects[0]["spec"].get("old").is_none() && objects[0]["spec"].get("type").is_none());
     let metadata = json!({"name": "key", "namespace": "kuma-system", "labels": {"a": "b"}});
     assert_eq!(objects[1]["metadata"], metadata);
-    let elsewhere = exported(&server, &["-f", "kubernetes", "-n", "elsewhere"]);
+    let elsewhere = exported(&server.url, &["-f", "kubernetes", "-n", "elsewhere"]);
     assert_eq!(elsewhere.len(), 3, "{elsewhere:#?}");
 }

@@ -1,4 +1,4 @@
-//! `get` in every form, `delete`, and what they say about failures.
+//! `get` in every form, and what it says about failures.
 
 use std::{
     io::{BufRead, BufReader},
@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use api::{Authn, Settings};
+use resources::Kind;
 use serde_json::{Value, json};
 
 use crate::{
@@ -25,35 +27,42 @@ fn list(items: &[Value]) -> Value {
     json!({"total": items.len(), "items": items, "next": null})
 }
 
+/// With two meshes.
+fn meshes() -> (ControlPlane, Program) {
+    let control_plane = ControlPlane::start();
+    let a =
+        json!({"type": "Mesh", "name": "a", "labels": {"team": "a"}, "meshServices": {"mode": "Exclusive"}});
+    control_plane.store(a);
+    let program = Program::at(&control_plane.url);
+    (control_plane, program)
+}
+
 #[test]
 fn a_list_has_every_form() {
-    let server = Server::start();
-    server.on("GET", "/meshes?size=1000", 200, list(&[mesh("a"), mesh("default")]));
-    let program = Program::of(&server);
+    let (control_plane, program) = meshes();
     let run = |format| program.run(&["get", "meshes", "-o", format]).ok();
     let table = run("table");
     assert_eq!(cells(table.lines()[0]), ["NAME", "MTLS", "SERVICES", "AGE"]);
-    assert_eq!(cells(table.lines()[2])[..3], ["default", "off", "Exclusive"]);
+    assert_eq!(cells(table.lines()[1])[..3], ["a", "off", "Exclusive"]);
     assert_eq!(program.run(&["get", "meshes"]).out, table.out);
     let wide = run("wide");
     assert!(wide.lines()[0].ends_with("LABELS   KRI"), "{}", wide.out);
     assert!(wide.lines()[1].contains("team=a") && wide.lines()[1].ends_with("kri_m____a_"), "{}", wide.out);
     assert_eq!(run("name").out, "mesh/a\nmesh/default\n");
-    assert_eq!(run("json").json(), list(&[mesh("a"), mesh("default")]));
+    let answer = control_plane.get("/meshes");
+    assert_eq!(run("json").json(), answer);
     let yaml = run("yaml");
     let read = resources::format::yaml::documents(&yaml.out).unwrap().remove(0).value;
-    assert_eq!(read, list(&[mesh("a"), mesh("default")]));
+    assert_eq!(read, answer);
     assert!(!yaml.out.contains('\u{1b}') && !table.out.contains('\u{1b}'), "no colour when not a terminal");
     assert!(table.out.lines().all(|line| line.trim_end() == line), "no trailing spaces");
 }
 
 #[test]
 fn one_resource_has_every_form() {
-    let server = Server::start();
-    server.on("GET", "/meshes/a", 200, mesh("a"));
-    let program = Program::of(&server);
+    let (control_plane, program) = meshes();
     let run = |format| program.run(&["get", "mesh", "a", "-o", format]).ok();
-    assert_eq!(run("json").json(), mesh("a"));
+    assert_eq!(run("json").json(), control_plane.get("/meshes/a"));
     assert!(run("yaml").out.starts_with("type: Mesh\nname: a\n"));
     assert_eq!(run("name").out, "mesh/a\n");
     assert_eq!(run("table").lines().len(), 2);
@@ -62,48 +71,49 @@ fn one_resource_has_every_form() {
 
 #[test]
 fn tables_show_what_matters_about_a_kind() {
-    let server = Server::start();
-    let program = Program::of(&server);
-    let check = |kind: &str, path: &str, item: Value, titles: &[&str], row: &[&str]| {
-        server.on("GET", &format!("/meshes/default/{path}?size=1000"), 200, list(&[item]));
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
+    let check = |kind: &str, item: Value, titles: &[&str], row: &[&str]| {
+        control_plane.store(item);
         let ran = program.run(&["get", kind]).ok();
         assert_eq!(cells(ran.lines()[0]), titles, "{kind}");
         assert_eq!(cells(ran.lines()[1]), row, "{kind}");
     };
     check(
         "dp",
-        "dataplanes",
-        json!({"mesh": "default", "name": "web-1", "networking": {"address": "10.0.0.1", "inbound": [
+        json!({"type": "Dataplane", "mesh": "default", "name": "web-1", "networking": {"address": "10.0.0.1", "inbound": [
             {"port": 80, "tags": {"kuma.io/service": "web", "kuma.io/protocol": "http"}}, {"port": 90, "tags": {}}]}}),
         &["MESH", "NAME", "ADDRESS", "INBOUNDS", "SERVICES", "AGE"],
-        &["default", "web-1", "10.0.0.1", "80/http,90/tcp", "web", "-"],
+        &["default", "web-1", "10.0.0.1", "80/http,90/tcp", "web", "0s"],
     );
     check(
         "msvc",
-        "meshservices",
-        json!({"mesh": "default", "name": "web", "spec": {"state": "Available", "ports": [{"port": 80, "appProtocol": "http"}]},
+        json!({"type": "MeshService", "mesh": "default", "name": "web",
+               "spec": {"state": "Available", "ports": [{"port": 80, "appProtocol": "http"}]},
                "status": {"addresses": [{"hostname": "web.svc.mesh.local"}]}}),
         &["MESH", "NAME", "PORTS", "STATE", "HOSTNAMES", "AGE"],
-        &["default", "web", "80/http", "Available", "web.svc.mesh.local", "-"],
+        &["default", "web", "80/http", "Available", "web.svc.mesh.local", "0s"],
     );
+    let default = json!({"connectionTimeout": "1s"});
     check(
         "mesh-timeouts",
-        "meshtimeouts",
-        json!({"mesh": "default", "name": "t", "spec": {"targetRef": {"kind": "Dataplane", "labels": {"app": "web"}},
-               "to": [{"targetRef": {"kind": "MeshService", "name": "db"}}], "rules": [{}, {}]}}),
+        json!({"type": "MeshTimeout", "mesh": "default", "name": "t", "spec": {
+               "targetRef": {"kind": "Dataplane", "labels": {"app": "web"}},
+               "to": [{"targetRef": {"kind": "MeshService", "name": "db"}, "default": default}],
+               "rules": [{"default": default}, {"default": default}]}}),
         &["MESH", "NAME", "TARGETREF", "SELECTS", "AGE"],
-        &["default", "t", "Dataplane{app=web}", "to MeshService/db; rules 2", "-"],
+        &["default", "t", "Dataplane{app=web}", "to MeshService/db; rules 2", "0s"],
     );
 }
 
 #[test]
 fn types_are_known_by_all_their_spellings() {
-    let server = Server::start();
-    let program = Program::of(&server);
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
     let check = |spellings: &[&str], path: &str| {
-        server.on("GET", &format!("{path}?size=1000"), 200, list(&[]));
         for spelling in spellings {
             program.run(&["get", spelling]).ok();
+            assert_eq!(control_plane.lines().last().unwrap(), &format!("GET {path}?size=1000"), "{spelling}");
         }
     };
     check(&["mesh", "meshes", "Mesh", "m"], "/meshes");
@@ -126,6 +136,7 @@ fn types_are_known_by_all_their_spellings() {
     program.run(&["get", "config"]).failed(2).says("unknown resource type \"config\"; known types: meshes, ");
 }
 
+/// A newer control plane has types that this client does not know.
 #[test]
 fn types_only_the_control_plane_knows_can_be_read_too() {
     let server = Server::start();
@@ -149,20 +160,32 @@ fn types_only_the_control_plane_knows_can_be_read_too() {
 
 #[test]
 fn meshes_labels_and_pages_become_the_query() {
-    let server = Server::start();
-    let program = Program::of(&server);
-    let check = |arguments: &[&str], path: &str| {
-        server.on("GET", path, 200, list(&[]));
-        program.run(&[&["get", "dataplanes"], arguments].concat()).ok();
+    let control_plane = ControlPlane::start();
+    control_plane.store(json!({"type": "Mesh", "name": "shop"}));
+    for (name, labels) in [("a", json!({"team": "a", "x": "1"})), ("b", json!({"team": "a"}))] {
+        control_plane.dataplane(name, labels, Value::Null);
+    }
+    let program = Program::at(&control_plane.url);
+    let check = |arguments: &[&str], path: &str, found: &[&str]| {
+        let ran = program.run(&[&["get", "dataplanes", "-o", "name"], arguments].concat());
+        assert_eq!(control_plane.lines().last().unwrap(), &format!("GET {path}"), "{arguments:?}");
+        assert_eq!(ran.lines(), found, "{arguments:?} {ran:#?}");
     };
-    check(&["-m", "shop"], "/meshes/shop/dataplanes?size=1000");
-    check(&["-A"], "/dataplanes?size=1000");
-    check(&["-m", "a/b c"], "/meshes/a%2Fb%20c/dataplanes?size=1000");
+    let both = ["dataplane/a", "dataplane/b"];
+    check(&["-m", "shop"], "/meshes/shop/dataplanes?size=1000", &[]);
+    check(&["-A"], "/dataplanes?size=1000", &both);
+    check(&["-m", "a/b c"], "/meshes/a%2Fb%20c/dataplanes?size=1000", &[]);
     check(
         &["-l", "k8s.kuma.io/namespace=demo,team=a", "-l", "x=1"],
         "/meshes/default/dataplanes?size=1000&filter%5Blabels.k8s.kuma.io/namespace%5D=demo&filter%5Blabels.team%5D=a&filter%5Blabels.x%5D=1",
+        &[],
     );
-    check(&["--size", "2", "--offset", "4"], "/meshes/default/dataplanes?size=2&offset=4");
+    check(
+        &["-l", "team=a", "-l", "x=1"],
+        "/meshes/default/dataplanes?size=1000&filter%5Blabels.team%5D=a&filter%5Blabels.x%5D=1",
+        &both[..1],
+    );
+    check(&["--size", "2", "--offset", "1"], "/meshes/default/dataplanes?size=2&offset=1", &both[1..]);
     program.run(&["get", "dataplanes", "--size", "0"]).failed(2);
     program.run(&["get", "dataplanes", "--size", "1001"]).failed(2);
     program.run(&["get", "dataplanes", "a", "-A"]).failed(2);
@@ -170,47 +193,74 @@ fn meshes_labels_and_pages_become_the_query() {
 
 #[test]
 fn all_pages_are_read_unless_one_is_asked_for() {
-    let server = Server::start();
-    server.on(
-        "GET",
-        "/meshes?size=1000",
-        200,
-        json!({"total": 2, "items": [mesh("a")], "next": "http://elsewhere/?offset=1"}),
-    );
-    server.on(
-        "GET",
-        "/meshes?size=1000&offset=1",
-        200,
-        json!({"total": 2, "items": [mesh("b")], "next": null}),
-    );
-    server.on(
-        "GET",
-        "/meshes?size=1",
-        200,
-        json!({"total": 2, "items": [mesh("a")], "next": "http://elsewhere/?offset=1"}),
-    );
-    let program = Program::of(&server);
-    assert_eq!(program.run(&["get", "meshes", "-o", "name"]).ok().out, "mesh/a\nmesh/b\n");
+    let control_plane = ControlPlane::start();
+    let zones: Vec<String> = (0..1001).map(|n| format!("z{n:04}")).collect();
+    zones.iter().for_each(|zone| control_plane.store(json!({"type": "Zone", "name": zone})));
+    let program = Program::at(&control_plane.url);
+    let all = program.run(&["get", "zones", "-o", "name"]).ok();
+    assert_eq!(all.lines(), zones.iter().map(|zone| format!("zone/{zone}")).collect::<Vec<_>>());
+    assert_eq!(control_plane.lines().len(), 2, "{:?}", control_plane.lines());
     let page = program
-        .run(&["get", "meshes", "--size", "1", "-o", "name"])
+        .run(&["get", "zones", "--size", "1", "-o", "name"])
         .ok()
-        .says("1 of 2 shown; continue with --offset 1");
-    assert_eq!(page.out, "mesh/a\n");
+        .says("1 of 1001 shown; continue with --offset 1");
+    assert_eq!(page.out, "zone/z0000\n");
+    let next = program.run(&["get", "zones", "--size", "1", "--offset", "1", "-o", "name"]).ok();
+    assert_eq!(next.out, "zone/z0001\n");
 }
 
+/// Kuma says where the next page begins by its offset alone, at an address of its own choosing.
 #[test]
-fn pages_go_on_after_the_last_item_where_the_control_plane_says_so() {
+fn pages_of_kuma_are_read_by_their_offset() {
     let server = Server::start();
     let page = |name: &str, next: Value| json!({"total": 2, "items": [mesh(name)], "next": next});
-    let next = "http://elsewhere/meshes?after=%2Fa&offset=1&size=1000";
-    server.on("GET", "/meshes?size=1000", 200, page("a", next.into()));
-    server.on("GET", "/meshes?size=1000&after=%2Fa&offset=1", 200, page("b", Value::Null));
+    server.on("GET", "/meshes?size=1000", 200, page("a", "http://elsewhere/?offset=1".into()));
+    server.on("GET", "/meshes?size=1000&offset=1", 200, page("b", Value::Null));
     let program = Program::of(&server);
     assert_eq!(program.run(&["get", "meshes", "-o", "name"]).ok().out, "mesh/a\nmesh/b\n");
 }
 
+/// Runs a command until it has printed so many lines.
+fn first_lines(program: &Program, arguments: &[&str], mut on: impl FnMut(&str), count: usize) -> Vec<String> {
+    let mut child = program.command(arguments).stderr(Stdio::null()).spawn().unwrap();
+    let (sender, lines) = mpsc::channel();
+    let out = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        BufReader::new(out).lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
+    });
+    let mut seen = Vec::new();
+    for _ in 0..count {
+        let line = lines.recv_timeout(Duration::from_secs(30)).expect(&format!("more than {seen:?}"));
+        on(&line);
+        seen.push(line);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap();
+    assert!(lines.try_recv().is_err(), "no change is shown twice");
+    seen
+}
+
 #[test]
-fn watching_tells_each_change_once_and_survives_failures() {
+fn watching_tells_each_change() {
+    let (control_plane, program) = meshes();
+    let labelled = json!({"type": "Mesh", "name": "a", "labels": {"team": "b"}});
+    let next = |line: &str| match line {
+        "ADDED mesh/default" => control_plane.store(json!({"type": "Mesh", "name": "b"})),
+        "ADDED mesh/b" => control_plane.store(labelled.clone()),
+        "MODIFIED mesh/a" => control_plane.delete(Kind::Mesh, "", "b"),
+        _ => {}
+    };
+    let watch = ["get", "meshes", "-w", "--interval", "10ms", "-o", "name"];
+    assert_eq!(
+        first_lines(&program, &watch, next, 5),
+        ["ADDED mesh/a", "ADDED mesh/default", "ADDED mesh/b", "MODIFIED mesh/a", "DELETED mesh/b"]
+    );
+}
+
+/// The control plane is away for a while, and some of its answers say nothing new.
+#[test]
+fn watching_survives_failures_and_tells_nothing_twice() {
     let server = Server::start();
     let path = "/meshes?size=1000";
     let revision = |n: &'static str| vec![("X-Kuma-Revision", n)];
@@ -222,72 +272,36 @@ fn watching_tells_each_change_once_and_survives_failures() {
     server.reply("GET", path, 200, &revision("2"), &list(&[changed.clone(), mesh("b")]).to_string());
     server.reply("GET", path, 200, &[], &list(&[changed]).to_string());
     let program = Program::of(&server);
-    let mut child = program
-        .command(&["get", "meshes", "-w", "--interval", "10ms", "-o", "name"])
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let (sender, lines) = mpsc::channel();
-    let out = child.stdout.take().unwrap();
-    let reader = std::thread::spawn(move || {
-        BufReader::new(out).lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
-    });
-    let seen: Vec<String> = (0..4).map(|_| lines.recv_timeout(Duration::from_secs(30)).unwrap()).collect();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    reader.join().unwrap();
+    let watch = ["get", "meshes", "-w", "--interval", "10ms", "-o", "name"];
+    let seen = first_lines(&program, &watch, |_| {}, 4);
     // Changes found by the same look are shown in the order of their names.
     assert_eq!(seen, ["ADDED mesh/a", "MODIFIED mesh/a", "ADDED mesh/b", "DELETED mesh/b"]);
-    assert!(lines.try_recv().is_err(), "no change is shown twice");
-}
-
-#[test]
-fn deleting_names_the_resource_and_says_when_there_is_none() {
-    let server = Server::start();
-    server.on("DELETE", "/meshes/shop/meshtimeouts/t", 200, json!({}));
-    server.on("DELETE", "/meshes/shop", 400, json!({"title": "Could not delete a resource", "detail": "unable to delete mesh, there are still some dataplanes attached"}));
-    let program = Program::of(&server);
-    program
-        .run(&["delete", "meshtimeout", "t", "-m", "shop"])
-        .ok()
-        .says("deleted MeshTimeout \"t\" in mesh \"shop\"");
-    program
-        .run(&["delete", "mt", "x", "-m", "shop"])
-        .failed(1)
-        .says("there is no MeshTimeout \"x\" in mesh \"shop\"");
-    program.run(&["delete", "mesh", "shop"]).failed(1).says("there are still some dataplanes attached");
-    program.run(&["delete", "mesh"]).failed(2);
-    server.on(
-        "DELETE",
-        "/meshes/gone/meshtimeouts/t",
-        404,
-        json!({"title": "Failed to retrieve Mesh", "detail": "Not found"}),
-    );
-    program.run(&["delete", "mt", "t", "-m", "gone"]).failed(1).says("Failed to retrieve Mesh");
 }
 
 #[test]
 fn every_request_is_told_when_asked_for() {
-    let server = Server::start();
-    server.on("GET", "/meshes?size=1000", 200, list(&[]));
-    let ran = Program::of(&server).run(&["get", "meshes", "--log-level", "debug", "-o", "name"]).ok();
-    assert_eq!(ran.err, format!("debug: GET {}/meshes?size=1000 → 200\n", server.url));
-    assert_eq!(ran.out, "");
+    let (control_plane, program) = meshes();
+    let ran = program.run(&["get", "meshes", "--log-level", "debug", "-o", "name"]).ok();
+    assert_eq!(ran.err, format!("debug: GET {}/meshes?size=1000 → 200\n", control_plane.url));
 }
 
 #[test]
 fn what_the_control_plane_refuses_is_told_in_its_words() {
+    let authn = Authn { localhost_is_admin: false, ..Authn::default() };
+    let control_plane = ControlPlane::with(Settings { authn, ..Settings::default() });
+    let program = Program::at(&control_plane.url);
+    let refused =
+        program.run(&["get", "globalsecrets"]).failed(1).says("Access Denied (user \"mesh-system:anonymous");
+    refused.says("[403]");
+}
+
+/// What is not a control plane, or stands before one.
+#[test]
+fn answers_that_are_no_documents_are_shown_as_they_are() {
     let server = Server::start();
-    server.on(
-        "GET",
-        "/globalsecrets?size=1000",
-        403,
-        json!({"title": "Access Denied", "detail": "user \"x\" cannot", "status": 403}),
-    );
     server.reply("GET", "/zones?size=1000", 502, &[], "<html>bad gateway</html>");
     server.reply("GET", "/meshes?size=1000", 200, &[], "<html>welcome</html>");
     let program = Program::of(&server);
-    program.run(&["get", "globalsecrets"]).failed(1).says("Access Denied (user \"x\" cannot) [403]");
     program.run(&["get", "zones"]).failed(1).says("answered 502: <html>bad gateway");
     program.run(&["get", "meshes"]).failed(1).says("is there a control plane at this address?");
 }

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-//! Runs the real binary against a control plane that only repeats what a test taught it.
+//! Runs the real binary against the REST API of a control plane, and where that never answers so, against a server that
+//! repeats what a test taught it.
 
 mod access;
 mod analyze;

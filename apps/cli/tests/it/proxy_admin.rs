@@ -21,12 +21,12 @@ fn secrets_are_shown_by_subject_and_expiry_and_without_keys() {
         { "@type": type_of("SecretsConfigDump"), "dynamic_active_secrets": [
             { "name": "identity", "secret": { "name": "identity", "tls_certificate": {
                 "certificate_chain": { "inline_string": pair.certificate },
-                "private_key": { "inline_string": "[redacted]" } } } },
+                "private_key": { "inline_string": pair.key } } } },
             { "name": "other", "secret": { "name": "other", "validation_context": {
                 "trusted_ca": { "inline_bytes": "bm90aGluZw==" } } } },
         ] },
     ] });
-    control_plane.taught.lock().unwrap().dumps.insert("web".to_owned(), dump);
+    control_plane.connect("web", &[]).dumps(&dump);
     let program = Program::at(&control_plane.url);
     let ran = program.run(&["proxy", "config", "web", "secrets"]).ok();
     assert_eq!(
@@ -51,8 +51,7 @@ fn secrets_are_shown_by_subject_and_expiry_and_without_keys() {
 fn the_log_level_is_shown_and_changed() {
     let control_plane = ControlPlane::start();
     control_plane.dataplane("web", json!({ "app": "web" }), synced());
-    let loggers = ["http", "rbac", "upstream"].map(|logger| (logger.to_owned(), "info".to_owned()));
-    control_plane.taught.lock().unwrap().loggers = loggers.into();
+    control_plane.connect("web", &[]).logs(&["http", "rbac", "upstream"], "info");
     let program = Program::at(&control_plane.url);
     let levels = |arguments: &[&str]| {
         let ran = program.run(&[&["proxy", "log", "web"], arguments].concat()).ok();
@@ -68,6 +67,10 @@ fn the_log_level_is_shown_and_changed() {
         .run(&["proxy", "log", "web", "--level", "off", "--logger", "A&b"])
         .failed(1)
         .says("is no name of a logger");
+    program
+        .run(&["proxy", "log", "web", "--level", "off", "--logger", "none"])
+        .failed(1)
+        .says("(is there a logger none?)");
     program.run(&["proxy", "log", "none"]).failed(1).says("there is no Dataplane \"none\"");
 }
 
@@ -76,7 +79,7 @@ fn only_administrators_change_the_log_level() {
     let authn = Authn { localhost_is_admin: false, ..Authn::default() };
     let control_plane = ControlPlane::with(Settings { authn, ..Settings::default() });
     control_plane.dataplane("web", json!({ "app": "web" }), synced());
-    control_plane.taught.lock().unwrap().loggers = [("http".to_owned(), "info".to_owned())].into();
+    control_plane.connect("web", &[]).logs(&["http"], "info");
     let program = Program::at(&control_plane.url);
     program.run(&["proxy", "log", "web"]).ok();
     program

@@ -1,19 +1,25 @@
 //! `-l` in the syntax of Kubernetes.
 
-use serde_json::{Value, json};
+use resources::Kind;
+use serde_json::json;
 
-use crate::{program::Program, server::Server};
+use crate::{control_plane::ControlPlane, program::Program};
 
-fn mesh(name: &str, team: Option<&str>) -> Value {
-    json!({"type": "Mesh", "name": name, "labels": team.map(|team| json!({"team": team}))})
+/// A control plane with meshes of teams, and one of none.
+fn meshes() -> (ControlPlane, Program) {
+    let control_plane = ControlPlane::start();
+    control_plane.delete(Kind::Mesh, "", "default");
+    for (name, team) in [("a", Some("t1")), ("b", Some("t3")), ("c", None), ("d", Some("t4"))] {
+        let labels = team.map(|team| json!({"team": team})).unwrap_or_else(|| json!({}));
+        control_plane.store(json!({"type": "Mesh", "name": name, "labels": labels}));
+    }
+    let program = Program::at(&control_plane.url);
+    (control_plane, program)
 }
 
 #[test]
 fn what_the_control_plane_cannot_filter_by_is_filtered_here() {
-    let server = Server::start();
-    let items = [mesh("a", Some("t1")), mesh("b", Some("t3")), mesh("c", None), mesh("d", Some("t4"))];
-    server.on("GET", "/meshes?size=1000", 200, json!({"total": 4, "items": items, "next": null}));
-    let program = Program::of(&server);
+    let (_control_plane, program) = meshes();
     let names = |arguments: &[&str]| {
         let ran = program.run(&[&["get", "meshes", "-o", "name"], arguments].concat()).ok();
         ran.lines().iter().map(|line| line.replace("mesh/", "")).collect::<Vec<_>>().join(" ")
@@ -34,16 +40,15 @@ fn what_the_control_plane_cannot_filter_by_is_filtered_here() {
 
 #[test]
 fn equality_is_filtered_by_the_control_plane() {
-    let server = Server::start();
-    let path = "/meshes?size=1000&filter%5Blabels.team%5D=t1";
-    server.on("GET", path, 200, json!({"total": 1, "items": [mesh("a", Some("t1"))], "next": null}));
-    let program = Program::of(&server);
+    let (control_plane, program) = meshes();
     for selector in ["team=t1", "team==t1", "team in (t1)", "team=t1,team!=t2"] {
         assert_eq!(
             program.run(&["get", "meshes", "-l", selector, "-o", "name"]).ok().out,
             "mesh/a\n",
             "{selector}"
         );
+        let path = "GET /meshes?size=1000&filter%5Blabels.team%5D=t1";
+        assert_eq!(control_plane.lines().last().unwrap(), path, "{selector}");
     }
 }
 

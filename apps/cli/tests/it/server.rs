@@ -1,4 +1,6 @@
-//! A server that records requests and gives the answers that a test set.
+//! A server that records what it is asked and answers what a test set. It is for what the control plane of
+//! `control_plane.rs` never answers: a hostile or broken server, redirects, TLS and clocks, other versions of Kuma, files
+//! to fetch. Some tests of inspection use it, too, and are to move.
 
 use std::{
     collections::{BTreeMap, VecDeque},

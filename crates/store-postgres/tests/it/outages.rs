@@ -128,36 +128,39 @@ async fn a_trimmed_log_makes_everything_dirty() {
     assert_eq!(contents(&store), contents(&other));
 }
 
-/// What a failover to a replica that was not promoted looks like.
+/// Asks until the answer is this one.
+async fn probed(store: &Postgres, is_expected: impl Fn(&Result<(), store::Error>) -> bool) {
+    let asked = async {
+        while !is_expected(&store.probe().await) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), asked).await.expect("the store answers so");
+}
+
+/// What a full disk looks like, or an administrator who stops all writers: connections stay, and can be read from.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_can_only_be_read_is_not_ready() {
-    let database = fresh_database().unwrap();
-    let visitor = Visitor::of(shared().unwrap(), &database);
-    let store = connect(&visitor.database).await;
+    let cluster = postgres::Postgres::start().unwrap();
+    let database = cluster.create_database("mesh").unwrap();
+    let store = connect(&database).await;
     create(&store, "before").await;
     store.probe().await.unwrap();
-    let role = &visitor.database.user;
-    visitor.sql(&format!("ALTER ROLE {role} SET default_transaction_read_only = on"));
-    visitor.throw_out();
-    loop {
-        let why = unavailable(store.probe().await);
-        if why.contains("read-only") {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    let mut changes = store.changes();
+    let set = |sql: &str| {
+        cluster.sql("mesh", sql).unwrap();
+        cluster.sql("mesh", "SELECT pg_reload_conf()").unwrap();
+    };
+    set("ALTER SYSTEM SET default_transaction_read_only = on");
+    probed(&store, Result::is_err).await;
     assert!(store.outage().is_none(), "what is shown is current");
     unavailable(store.write(vec![Write::Create(secret("meanwhile"))]).await);
 
-    visitor.sql(&format!("ALTER ROLE {role} RESET default_transaction_read_only"));
-    visitor.throw_out();
-    let (revision, mut changes) = (store.snapshot().unwrap().revision(), store.changes());
-    while store.probe().await.is_err() {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    assert_eq!(store.snapshot().unwrap().revision(), revision, "asking changes nothing");
-    assert_eq!(changes.try_next(), None);
+    set("ALTER SYSTEM RESET default_transaction_read_only");
+    probed(&store, Result::is_ok).await;
+    assert_eq!(changes.try_next(), None, "asking changes nothing");
     create(&store, "after").await;
+    reported(&mut changes, &["after"]).await;
 }
 
 /// What a failover to a replica that lags behind looks like, or a backup put back in place.

@@ -152,16 +152,6 @@ async fn a_service_that_takes_on_a_label_that_a_route_is_for_reaches_a_trimmed_p
     follow(&[full(), (identities, 0), (routed, 1), (labelled, 0)]).await;
 }
 
-/// A Dataplane takes on the label that a deny is for: nothing opens or closes, but another policy decides, and the
-/// stub of a client says which.
-#[tokio::test]
-async fn a_server_that_takes_on_a_label_that_a_deny_is_for_reaches_the_stub_of_its_clients() {
-    let stub = vec![(0, 0, Some([0, 0, 0, 1]))];
-    let labelled = |label: u8| (1, 1, Some([1, 1, 0, label]));
-    let denied = vec![labelled(3), (5, 1, Some([0, 1, 0, 1])), (8, 1, Some([0, 1, 1, 0]))];
-    follow(&[full(), (stub, u8::MAX), (denied, u8::MAX), (vec![labelled(0)], u8::MAX)]).await;
-}
-
 fn listeners(proxy: &ConnectedProxy) -> usize {
     let told = proxy.received().unwrap_or_default();
     told.iter().filter(|(kind, ..)| *kind == xds::Type::Listener).count()
