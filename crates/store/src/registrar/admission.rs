@@ -84,6 +84,7 @@ impl Registrar {
         labels::validate(&draft, &self.setup, &mut found);
         reachability::validate(&draft, existing.map(Arc::as_ref), snapshot, &mut found);
         let mut warnings = draft.spec.warnings();
+        warnings.extend(reachability::warning(&draft, snapshot));
         (self.setup.check)(&draft, &mut found, &mut warnings);
         let (given, of_owner) = (draft.spec.clone(), services::warning(&draft, existing.map(Arc::as_ref)));
         let mut resource = self.complete(draft, existing.map(Arc::as_ref), now);

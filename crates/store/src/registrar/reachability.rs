@@ -13,48 +13,50 @@ const ENFORCE: &str = "enforce";
 
 /// Adds what is wrong with asking for trimming here. What the labels may say is checked with all others.
 pub fn validate(draft: &Draft, existing: Option<&Resource>, snapshot: &Snapshot, found: &mut Violations) {
-    let is_forced = |labels: &Labels| labels.get(labels::REACHABILITY_FORCE).is_some_and(|it| it == "true");
-    match draft.kind() {
-        Kind::Mesh => {
-            let forced = is_forced(&draft.labels);
-            validate_enforcing(draft, existing, (&draft.key.name, forced), snapshot, found);
-        }
-        Kind::Dataplane => {
-            let mesh = snapshot.get(&Key::global(Kind::Mesh, &draft.key.mesh));
-            let forced = mesh.is_some_and(|mesh| is_forced(&mesh.labels));
-            validate_enforcing(draft, existing, (&draft.key.mesh, forced), snapshot, found);
-        }
-        _ => {}
-    }
-}
-
-/// A mesh without permissions allows no call, so trimming by permissions would take everything away.
-fn validate_enforcing(
-    draft: &Draft,
-    existing: Option<&Resource>,
-    (mesh, forced): (&str, bool),
-    snapshot: &Snapshot,
-    found: &mut Violations,
-) {
-    let permitted = || snapshot.in_mesh(Kind::MeshTrafficPermission, mesh).next().is_some();
-    // What was asked for before its permissions were deleted has no effect, and is no reason to refuse other changes.
-    let asked_before = |label: &str| existing.is_some_and(|existing| asks(&existing.labels, label));
-    let enforcing = draft.labels.keys().filter(|label| sets_reachability_mode(draft.kind(), label));
-    let mut enforcing =
-        enforcing.filter(|label| asks(&draft.labels, label) && !asked_before(label)).peekable();
-    if forced || enforcing.peek().is_none() || permitted() {
+    if draft.kind() != Kind::Mesh || is_forced(&draft.labels) || has_permissions(snapshot, &draft.key.name) {
         return;
     }
-    for label in enforcing {
+    // What was asked for before its permissions were deleted has no effect, and is no reason to refuse other changes.
+    let asked_before = |label: &str| existing.is_some_and(|existing| asks(&existing.labels, label));
+    let modes = draft.labels.keys().filter(|label| sets_reachability_mode(Kind::Mesh, label));
+    for label in modes.filter(|label| asks(&draft.labels, label) && !asked_before(label)) {
         let text = format!(
-            "mesh {mesh:?} has no MeshTrafficPermission, so every service would be trimmed from {}: write permissions \
-             first, set {:?} to see what would go, or force it with the label `{}: \"true\"` on the Mesh",
-            if draft.kind() == Kind::Mesh { "every proxy" } else { "the proxy" },
+            "mesh {:?} has no MeshTrafficPermission, so every service would be trimmed from every proxy: write \
+             permissions first, set {:?} to see what would go, or force it with the label `{}: \"true\"`",
+            draft.key.name,
             "report",
             labels::REACHABILITY_FORCE
         );
         found.add(Path::new("labels").key(label), text);
     }
+}
+
+/// What the writer of a Dataplane learns. Refusing it would keep a proxy from registering again after the last
+/// permission of its mesh was deleted; without permissions its mode has no effect.
+pub fn warning(draft: &Draft, snapshot: &Snapshot) -> Option<String> {
+    let mesh = snapshot.get(&Key::global(Kind::Mesh, &draft.key.mesh));
+    let has_no_effect = draft.kind() == Kind::Dataplane
+        && asks(&draft.labels, labels::REACHABILITY_MODE)
+        && !mesh.is_some_and(|mesh| is_forced(&mesh.labels))
+        && !has_permissions(snapshot, &draft.key.mesh);
+    has_no_effect.then(|| {
+        format!(
+            "the label `{}: {ENFORCE}` has no effect: mesh {:?} has no MeshTrafficPermission, so every service would be \
+             trimmed from the proxy; write permissions, or force it with the label `{}: \"true\"` on the Mesh",
+            labels::REACHABILITY_MODE,
+            draft.key.mesh,
+            labels::REACHABILITY_FORCE
+        )
+    })
+}
+
+fn is_forced(labels: &Labels) -> bool {
+    labels.get(labels::REACHABILITY_FORCE).is_some_and(|value| value == "true")
+}
+
+/// A mesh without permissions allows no call, so trimming by permissions would remove everything.
+fn has_permissions(snapshot: &Snapshot, mesh: &str) -> bool {
+    snapshot.in_mesh(Kind::MeshTrafficPermission, mesh).next().is_some()
 }
 
 fn asks(labels: &Labels, label: &str) -> bool {
