@@ -221,7 +221,7 @@ fn name_of(destination: Option<&Arc<Destination>>) -> String {
 /// An explanation in the words of the API.
 pub fn explained(from: Explanation, truncated: bool) -> Explained {
     let text = |rules: &[Kri]| rules.iter().map(Kri::to_string).collect::<Vec<_>>();
-    let refusing_total = from.count_refusing();
+    let refusing_total = from.refusing_total;
     let change = from.change.map(|change| Change {
         text: change.text(),
         rules: text(&change.rules()),

@@ -164,7 +164,7 @@ pub struct Explained {
     /// The inbounds that refuse the client, at most 100: identifiers of Dataplanes with the inbound as section.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusing: Vec<String>,
-    /// How many servers refuse the client, those included that are not listed.
+    /// How many inbounds of this zone refuse the client, those included that are not listed.
     pub refusing_total: usize,
     /// Whether there are more servers than were asked.
     pub truncated: bool,

@@ -96,7 +96,7 @@ fn by_servers(
     let (servers, _) = servers(lookup, mesh, &[destination]);
     let call = Call { mesh, client, destination: "", destinations: &[], serving: &[], trims: false };
     let explanation = explain(&call, &servers);
-    let refusing = explanation.count_refusing();
+    let refusing = explanation.refusing_total;
     let mut decided_by = explanation.decided_by;
     decided_by.sort();
     let row = mesh.reachability.row(&destination.id);

@@ -132,6 +132,8 @@ pub struct Explanation {
     pub answers: Vec<Answer>,
     /// The inbounds that refuse the client, of which not all are listed where there are very many.
     pub refusing: Vec<Kri>,
+    /// How many inbounds refuse the client, listed or not.
+    pub refusing_total: usize,
     /// What would let the client in; `None` where nothing keeps it out, or the reason is not a permission.
     pub change: Option<Change>,
 }
@@ -145,13 +147,9 @@ impl Explanation {
             decided_by: Vec::new(),
             answers: Vec::new(),
             refusing: Vec::new(),
+            refusing_total: 0,
             change: None,
         }
-    }
-
-    /// How many inbounds refuse the client, listed or not.
-    pub fn count_refusing(&self) -> usize {
-        self.answers.iter().filter(|answer| !answer.allowed).map(|answer| answer.servers).sum()
     }
 }
 
@@ -203,6 +201,7 @@ pub fn explain(call: &Call<'_>, servers: &[Server<'_>]) -> Explanation {
         verdict,
         reason: reason(verdict, &allowed, &refused),
         decided_by: deciding(if allowed.is_empty() { &refused } else { &allowed }),
+        refusing_total: inbounds.clone().count(),
         refusing: inbounds.take(MAX_REFUSING).collect(),
         change: change::of(call, servers, &refusing),
         answers: answers.clone(),

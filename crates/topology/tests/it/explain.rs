@@ -87,7 +87,7 @@ fn an_allowed_call_is_reachable_and_names_the_rule() {
     let found = asked(&of(world([allow])), "web-1", "backend", true, false);
     assert_eq!((found.verdict, found.change.clone()), (Verdict::Reachable, None));
     assert_eq!(rules(&found), ["kri_mtp_default___web_rule_1"]);
-    assert_eq!((found.answers.len(), found.answers[0].servers, found.count_refusing()), (1, 2, 0));
+    assert_eq!((found.answers.len(), found.answers[0].servers, found.refusing_total), (1, 2, 0));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn one_server_decides_about_the_whole_destination_and_the_others_are_named() {
     let some = json!({ "kind": "MeshSubset", "tags": { "version": "2" } });
     let mesh = of(world([from("some", some, &[(of_service("web"), "Allow")])]));
     let found = asked(&mesh, "web-1", "backend", true, false);
-    assert_eq!((found.verdict, found.count_refusing()), (Verdict::Reachable, 1));
+    assert_eq!((found.verdict, found.refusing_total), (Verdict::Reachable, 1));
     let refusing = found.answers.iter().find(|answer| !answer.allowed).unwrap();
     assert_eq!(refusing.server, "kri_dp_default___backend-1_80");
     assert!(found.reason.contains("1 of 2 inbounds let the client in"), "{}", found.reason);
@@ -202,7 +202,7 @@ fn all_instances_are_opened_and_what_is_opened_besides_is_said() {
     let change = found.change.unwrap();
     assert_eq!(change.permissions().len(), 2, "one for each Dataplane: {change:?}");
     let written = of(resources.clone().into_iter().chain(offered(&change)).collect());
-    assert_eq!(asked(&written, "web-1", "backend", false, false).count_refusing(), 0);
+    assert_eq!(asked(&written, "web-1", "backend", false, false).refusing_total, 0);
 
     let labelled = |mut it: Resource| {
         it.labels.insert("app".to_owned(), "shared".to_owned());
