@@ -80,7 +80,8 @@ pub(super) fn without_everyone(spec: &MeshTrafficPermission) -> Option<Rest> {
         let mut lists = [&conf.allow, &conf.allow_with_shadow_deny, &conf.deny].into_iter().flatten();
         lists.any(|list| !list.is_empty())
     });
-    let is_left = !(written.from.is_empty() && written.rules.is_empty()) && !refuses_everyone(&written);
+    let is_empty = written.from.is_empty() && written.rules.is_empty();
+    let is_left = !is_empty && !refuses_everyone(&written);
     Some(Rest { judged, written: is_left.then_some(written) })
 }
 
