@@ -184,7 +184,7 @@ fn logging_case(operation: Operation, path: String) -> Option<Case> {
 fn reachability_case(operation: Operation, path: &str) -> Option<Case> {
     match operation {
         Operation::Observed => {
-            Case::get(path, vec![("/edges/0/caller", json!("outside")), ("/truncated", json!(false))])
+            Case::get(path, vec![("/edges/0/caller", json!("outside")), ("/dropped", json!(false))])
         }
         Operation::ProxySync => Case::get(path, vec![("/state", json!("behind"))]),
         Operation::Suggestions => {
