@@ -285,8 +285,7 @@ impl<P: Protocol> Session<'_, P> {
         for problem in next.problems().filter(|problem| !before.contains(problem)) {
             let key = self.registration.proxy().key();
             let (mesh, name) = (&*key.mesh, &*key.name);
-            let (code, detail) = (problem.code, problem.to_string());
-            tracing::warn!(mesh, name, %code, detail, "a proxy's configuration has a problem");
+            tracing::warn!(mesh, name, code = %problem.code, detail = %problem, "a proxy's configuration has a problem");
         }
         let zone_secrets = next.zone_secrets.clone();
         let before = self.current.replace(next);

@@ -38,7 +38,7 @@ fn an_envoy_that_crashes_is_started_again() {
     eventually("the crashed Envoy to be gone", || !crashed.iter().any(|pid| is_alive(*pid))).unwrap();
     proxy.wait_until_ready().unwrap();
     assert_eq!(answered_by(address, 10001), "web-1");
-    assert!(proxy.log().to_lowercase().contains("envoy ended"), "{}", proxy.log());
+    assert!(proxy.log().to_lowercase().contains("envoy exited"), "{}", proxy.log());
 }
 
 #[test]

@@ -12,7 +12,10 @@ use crate::world::{World, client_with};
 fn timeout(seconds: u32) -> Value {
     let conf =
         json!({"idleTimeout": format!("{seconds}s"), "http": {"requestTimeout": format!("{seconds}s")}});
-    json!({"type": "MeshTimeout", "mesh": "default", "name": "slow", "spec": {"rules": [{"default": conf}]}})
+    // More specific than the default policy of the mesh.
+    let web = json!({"kind": "Dataplane", "name": "web"});
+    json!({"type": "MeshTimeout", "mesh": "default", "name": "slow",
+        "spec": {"targetRef": web, "rules": [{"default": conf}]}})
 }
 
 #[test]
