@@ -29,6 +29,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("inspect meshes", &["kumactl inspect meshes"]),
     ("inspect services", &["kumactl inspect services -m shop"]),
+    ("inspect reachability", &["kumactl inspect reachability -m shop"]),
     ("inspect zones", &["kumactl inspect zones -o wide"]),
     ("inspect zone-ingresses", &["kumactl inspect zone-ingresses"]),
     ("inspect zone-egresses", &["kumactl inspect zone-egresses"]),

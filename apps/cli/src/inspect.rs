@@ -4,6 +4,7 @@
 mod columns;
 pub mod dataplane;
 mod policy;
+mod reachability;
 mod zone_proxy;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
@@ -25,6 +26,7 @@ pub enum Inspect {
     Dataplane(dataplane::Dataplane),
     Meshes(Meshes),
     Services(Services),
+    Reachability(reachability::Reachability),
     Zones(Zones),
     #[command(alias = "zoneingresses")]
     ZoneIngresses(ZoneIngresses),
@@ -148,6 +150,7 @@ impl Inspect {
             Inspect::Dataplanes(dataplanes) => dataplanes.run(client),
             Inspect::Dataplane(dataplane) => dataplane.run(client),
             Inspect::Policy(policy) => policy.run(client),
+            Inspect::Reachability(reachability) => reachability.run(client),
             Inspect::ZoneIngress(proxy) => proxy.run(Kind::ZoneIngress, client),
             Inspect::ZoneEgress(proxy) => proxy.run(Kind::ZoneEgress, client),
             Inspect::Meshes(Meshes { output }) => {

@@ -111,7 +111,7 @@ pub fn report(report: &Value) -> String {
 }
 
 /// `512 B`, `1.5 KiB`, `3.0 MiB`.
-fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     let tenths = |unit: u64| {
         let tenths = count.saturating_mul(10) / unit;
         format!("{}.{}", tenths / 10, tenths % 10)

@@ -44,7 +44,7 @@ use crate::{
     kds::admin::Questions,
     mesh_identities, mesh_services,
     observed::Observations,
-    push::{self, Push},
+    push::{self, HoldTimes, Push},
     snis, storage, telemetry_backends, virtual_hosts,
 };
 
@@ -257,7 +257,10 @@ fn follow_meshes(
         true => topology::Mode::Enforce,
         false => topology::Mode::Off,
     };
-    let hold = std_duration(config.xds_server.permissions_hold);
+    let hold = HoldTimes {
+        opening: std_duration(config.xds_server.permissions_hold),
+        closing: std_duration(config.xds_server.permissions_drain),
+    };
     let push = Arc::new(Push::new(store.clone(), zone).with_default_mode(mode).holding_for(hold));
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);

@@ -290,10 +290,13 @@ section! {
         /// How long it may take until the insight of a proxy shows what the proxy accepted and rejected.
         dataplane_status_flush_interval: GoDuration = GoDuration::from_secs(1), "dataplaneStatusFlushInterval",
             "KUMA_XDS_SERVER_DATAPLANE_STATUS_FLUSH_INTERVAL";
-        /// How long at most a change of permissions waits for servers before it reaches clients whose destinations are
-        /// trimmed. A newly allowed destination is sent as soon as connected servers have acknowledged it; a
-        /// newly denied one is removed when this time is over.
+        /// How long at most a newly allowed destination waits for servers before it reaches clients whose destinations
+        /// are trimmed: it is sent as soon as connected servers have acknowledged the permission. 0s holds nothing.
         permissions_hold: GoDuration = GoDuration::from_secs(5), "permissionsHold", "KUMA_XDS_SERVER_PERMISSIONS_HOLD";
+        /// How long clients whose destinations are trimmed keep a newly denied destination. Longer than servers drain
+        /// connections (`kuma-dp run --drain-time`), it is the server that refuses the call.
+        permissions_drain: GoDuration = GoDuration::from_secs(35), "permissionsDrain",
+            "KUMA_XDS_SERVER_PERMISSIONS_DRAIN";
     }
 }
 

@@ -46,6 +46,7 @@ use tokio::{
 use topology::{Change, DestinationId, MeshSnapshot, MeshUpdate, Mode, State};
 
 use classes::Classes;
+pub use holds::HoldTimes;
 use holds::Holds;
 use problems::ProxyProblems;
 use readers::Readers;

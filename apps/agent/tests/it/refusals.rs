@@ -99,7 +99,7 @@ fn an_envoy_that_cannot_start_ends_the_agent_after_some_attempts() {
     control_plane.traffic_port = taken.local_addr().unwrap().port();
     control_plane.serve();
     home.run(&control_plane, &[])
-        .ends_with(1, &["ended 5 times without ever being ready", "Address already in use"]);
+        .ends_with(1, &["exited 5 times without ever being ready", "Address already in use"]);
 }
 
 #[test]

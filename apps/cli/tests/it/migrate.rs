@@ -234,7 +234,7 @@ fn what_has_no_equivalent_is_told_with_the_reason() {
         ),
         (
             of("TrafficPermission", "{ kuma.io/service: a, version: '*' }", "{}"),
-            "no reference asks for a tag \"version\" with any value",
+            "no reference can match a tag \"version\" with any value",
         ),
         (
             of("TrafficRoute", "{ kuma.io/service: '*' }", "{ destination: { kuma.io/service: '*' } }"),

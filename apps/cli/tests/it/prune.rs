@@ -117,7 +117,7 @@ fn pruning_needs_a_set_and_a_resource_is_in_one_set() {
         .run_with_stdin(&["apply", "--set", "shop"], MESH)
         .failed(2)
         .says("Mesh \"a\" is in set \"another\"")
-        .says("hint: a resource is in one set");
+        .says("hint: a resource belongs to one set");
     program
         .run_with_stdin(&["apply", "--prune", "--set", "shop"], "# nothing\n")
         .failed(2)

@@ -1,6 +1,6 @@
 //! What a proxy reaches, and why.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     program::{Program, cells},
@@ -43,7 +43,7 @@ fn what_a_proxy_reaches_is_shown_with_what_trimming_would_save() {
     );
     assert_eq!(cells(lines[5]), ["DESTINATION", "VERDICT", "REFUSING", "DECIDED BY"]);
     assert_eq!(cells(lines[6]), ["c", "trimmed", "1", rule]);
-    assert_eq!(cells(lines[7]), ["a", "reachable", "anyone may call it"]);
+    assert_eq!(cells(lines[7]), ["a", "reachable", "-", "anyone may call it"]);
     assert_eq!(*lines.last().unwrap(), "There are more: select one with --to.");
     assert_eq!(run(&["-o", "json"]).ok().json(), all);
 
@@ -69,4 +69,33 @@ fn what_a_proxy_reaches_is_shown_with_what_trimming_would_save() {
         .run(&["inspect", "dataplane", "web", "--to", "x"])
         .failed(2)
         .says("--to is for --type reachability");
+}
+
+#[test]
+fn what_trimming_takes_from_each_proxy_is_listed_page_by_page() {
+    let server = Server::start();
+    let item = |name: &str, report: Value| {
+        let mode = json!({"asked": "report", "saidBy": "Mesh", "active": "report", "stub": false});
+        json!({"name": name, "mode": mode, "report": report})
+    };
+    let report = json!({"done": false, "destinationsBefore": 300, "destinationsAfter": 10, "clusters": 290,
+        "listeners": 290, "bytesBefore": 4096, "bytesAfter": 2560,
+        "estimate": {"memoryBytes": 141_312, "cpuMicroseconds": 2800}});
+    let path = "/meshes/shop/_reachability?size=100&offset=";
+    let pages = [item("web-1", report), item("gone", Value::Null)];
+    for (offset, item) in pages.iter().enumerate() {
+        let page = json!({"total": pages.len(), "items": [item]});
+        server.on("GET", &format!("{path}{offset}"), 200, page);
+    }
+    let run = |more: &[&str]| {
+        Program::of(&server).run(&[&["inspect", "reachability", "-m", "shop"], more].concat()).ok()
+    };
+    let shown = run(&[]);
+    let titles = ["NAME", "MODE", "DESTINATIONS", "CLUSTERS", "LISTENERS", "SENT", "MEMORY"];
+    assert_eq!(cells(shown.lines()[0]), titles);
+    let expected =
+        ["web-1", "report (said by Mesh)", "300 → 10", "-290", "-290", "4.0 KiB → 2.5 KiB", "-138.0 KiB"];
+    assert_eq!(cells(shown.lines()[1]), expected);
+    assert_eq!(cells(shown.lines()[2]), ["gone", "report (said by Mesh)", "-", "-", "-", "-", "-"]);
+    assert_eq!(run(&["-o", "json"]).json()["items"], json!(pages));
 }

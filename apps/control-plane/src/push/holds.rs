@@ -1,13 +1,13 @@
 //! Make before break: a change of permissions reaches servers before the clients that it opens or closes a way for.
 //!
 //! ```text
-//!   change ─▶ servers woken ─▶ all acknowledged ─▶ clients get what opened ─▶ time is over ─▶ clients lose what closed
+//!   change ─▶ servers woken ─▶ all acknowledged ─▶ clients get what opened ─▶ servers drained ─▶ clients lose what closed
 //! ```
 //!
 //! A class whose set of destinations a change makes another one is held: until the connected servers that the change
 //! concerns have acknowledged their listeners, it is planned with the destinations that it had. Then it gets those that
-//! opened, too. What closed it keeps until the time of the hold is over, in which servers refuse new connections. When
-//! that time is over, the class gets what the change opened, whether servers have answered or not.
+//! opened, too, and after [`HoldTimes::opening`] in any case. What closed it keeps for [`HoldTimes::closing`]: servers
+//! refuse new connections at once, and the connections that clients have when the old listener is drained.
 //!
 //! Each destination is held by the change that opened or closed it: a further change neither delays it nor sets it
 //! free. What changes otherwise for a class that is held, it gets at once. Servers of other zones, and servers that are
@@ -28,20 +28,28 @@ use topology::{DestinationId, MeshSnapshot};
 
 use super::{Meshes, Push, Watcher, classes::ClassCell, lock};
 
-/// How long servers have at most, if nothing else is said.
-const TIME: Duration = Duration::from_secs(5);
+/// How long changes of permissions are held from clients.
+#[derive(Debug, Clone, Copy)]
+pub struct HoldTimes {
+    /// How long servers have at most to acknowledge what opens; without time nothing is held.
+    pub opening: Duration,
+    /// How long clients keep what closes: longer than servers drain connections, so that servers refuse first.
+    pub closing: Duration,
+}
 
-/// The holds that are on, oldest first.
+/// The holds that are on, oldest first: what opened may still wait for servers, what closed for its time.
 #[derive(Debug)]
 pub(super) struct Holds {
-    time: Duration,
-    running: Mutex<VecDeque<Arc<Hold>>>,
+    times: HoldTimes,
+    opening: Queue,
+    closing: Queue,
     last: AtomicU64,
 }
 
 impl Default for Holds {
     fn default() -> Holds {
-        Holds { time: TIME, running: Mutex::default(), last: AtomicU64::default() }
+        let times = HoldTimes { opening: Duration::from_secs(5), closing: Duration::from_secs(35) };
+        Holds { times, opening: Mutex::default(), closing: Mutex::default(), last: AtomicU64::default() }
     }
 }
 
@@ -49,7 +57,7 @@ impl Default for Holds {
 #[derive(Debug)]
 pub(super) struct Hold {
     ticket: u64,
-    deadline: Instant,
+    begun: Instant,
     /// The connections of servers that have not acknowledged the change.
     servers: Mutex<HashSet<u64>>,
     cells: HashMap<u64, Arc<ClassCell>>,
@@ -109,6 +117,10 @@ impl Freeze {
     pub(super) fn held(&self) -> &Arc<Held> {
         &self.held
     }
+
+    fn len(&self) -> usize {
+        self.opening.len() + self.closing.len()
+    }
 }
 
 impl ClassCell {
@@ -120,36 +132,33 @@ impl ClassCell {
         freeze.as_ref().is_some_and(|freeze| freeze.is_by(ticket))
     }
 
-    /// The servers of a hold have answered. Says whether that is news for the class.
-    fn acknowledged(&self, ticket: u64) -> bool {
-        self.set_free(ticket, false)
+    /// Gives the class what a hold opened: its servers have answered, or had their time. Says whether there is any.
+    fn give_opened(&self, ticket: u64) -> bool {
+        self.set_free(|freeze| freeze.opening.retain(|_, by| *by != ticket))
     }
 
-    /// The time of a hold is over. Says whether that is news for the class.
-    fn released(&self, ticket: u64) -> bool {
-        self.set_free(ticket, true)
+    /// Takes from the class what a hold closed. Says whether there is any.
+    fn take_closed(&self, ticket: u64) -> bool {
+        self.set_free(|freeze| freeze.closing.retain(|_, by| *by != ticket))
     }
 
-    /// Sets free what a hold opened, and also what it closed. Says whether there is any.
-    fn set_free(&self, ticket: u64, closing_too: bool) -> bool {
+    fn set_free(&self, set_free: impl FnOnce(&mut Freeze)) -> bool {
         let mut freeze = lock(self.freeze());
-        let Some(Freeze { mut opening, mut closing, held }) = freeze.take() else { return false };
-        let before = opening.len() + closing.len();
-        opening.retain(|_, by| *by != ticket);
-        closing.retain(|_, by| *by != ticket || !closing_too);
-        if opening.len() + closing.len() == before {
-            *freeze = Some(Freeze { opening, closing, held });
-            return false;
-        }
-        *freeze = Freeze::until(opening, closing);
-        true
+        let Some(mut rest) = freeze.take() else { return false };
+        let before = rest.len();
+        set_free(&mut rest);
+        let is_different = rest.len() < before;
+        *freeze = match is_different {
+            true => Freeze::until(rest.opening, rest.closing),
+            false => Some(rest),
+        };
+        is_different
     }
 }
 
 impl Holds {
-    /// Lasting at most so long; nothing is held without time.
-    pub(super) fn lasting(time: Duration) -> Holds {
-        Holds { time, ..Holds::default() }
+    pub(super) fn lasting(times: HoldTimes) -> Holds {
+        Holds { times, ..Holds::default() }
     }
 
     /// Holds those of these classes whose destinations a change makes others. To be called before the mesh is seen as it
@@ -160,7 +169,7 @@ impl Holds {
         servers: &HashMap<u64, Arc<Watcher>>,
         (before, after): (&Meshes, &Meshes),
     ) -> Option<Arc<Hold>> {
-        if self.time.is_zero() || cells.is_empty() {
+        if self.times.opening.is_zero() || cells.is_empty() {
             return None;
         }
         let ticket = self.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -174,24 +183,28 @@ impl Holds {
         if cells.is_empty() {
             return None;
         }
-        let deadline = Instant::now() + self.time;
         let servers = Mutex::new(servers.keys().copied().collect());
-        let hold = Arc::new(Hold { ticket, deadline, servers, cells });
-        lock(&self.running).push_back(hold.clone());
+        let hold = Arc::new(Hold { ticket, begun: Instant::now(), servers, cells });
+        lock(&self.opening).push_back(hold.clone());
+        lock(&self.closing).push_back(hold.clone());
         Some(hold)
     }
 
     /// When the time of the next hold is over.
     pub(super) fn next_end(&self) -> Option<Instant> {
-        lock(&self.running).front().map(|hold| hold.deadline)
+        let end = |queue: &Queue, time: Duration| lock(queue).front().map(|hold| hold.begun + time);
+        let ends = [end(&self.opening, self.times.opening), end(&self.closing, self.times.closing)];
+        ends.into_iter().flatten().min()
     }
+}
 
-    /// Those whose time is over.
-    fn ended(&self) -> Vec<Arc<Hold>> {
-        let (mut running, now) = (lock(&self.running), Instant::now());
-        let count = running.iter().take_while(|hold| hold.deadline <= now).count();
-        running.drain(..count).collect()
-    }
+type Queue = Mutex<VecDeque<Arc<Hold>>>;
+
+/// Takes the holds whose time is over.
+fn ended(queue: &Queue, time: Duration) -> Vec<Arc<Hold>> {
+    let (mut queue, now) = (lock(queue), Instant::now());
+    let count = queue.iter().take_while(|hold| hold.begun + time <= now).count();
+    queue.drain(..count).collect()
 }
 
 impl Hold {
@@ -207,15 +220,15 @@ impl Hold {
             return Vec::new();
         }
         drop(servers);
-        self.cells.values().filter(|cell| cell.acknowledged(self.ticket)).collect()
+        self.cells.values().filter(|cell| cell.give_opened(self.ticket)).collect()
     }
 }
 
 impl Push {
-    /// The same, where changes of permissions wait for servers no longer than this.
+    /// The same, where changes of permissions are held for these times.
     #[must_use]
-    pub fn holding_for(self, time: Duration) -> Push {
-        Push { holds: Holds::lasting(time), ..self }
+    pub fn holding_for(self, times: HoldTimes) -> Push {
+        Push { holds: Holds::lasting(times), ..self }
     }
 
     /// A server has acknowledged what it was last sent, or is gone.
@@ -227,12 +240,17 @@ impl Push {
         self.woken.fetch_add(woken.len() as u64, Ordering::Relaxed);
     }
 
-    /// Gives classes what they may call, whose time is over.
+    /// Gives classes what opened, and takes from them what closed, where its time is over.
     pub(super) fn end_holds(&self) {
         let mut woken = HashSet::new();
-        for hold in self.holds.ended() {
-            let released = hold.cells.values().filter(|cell| cell.released(hold.ticket));
-            released.for_each(|cell| cell.touch(None, &mut woken));
+        let Holds { times, opening, closing, .. } = &self.holds;
+        for hold in ended(opening, times.opening) {
+            let given = hold.cells.values().filter(|cell| cell.give_opened(hold.ticket));
+            given.for_each(|cell| cell.touch(None, &mut woken));
+        }
+        for hold in ended(closing, times.closing) {
+            let taken = hold.cells.values().filter(|cell| cell.take_closed(hold.ticket));
+            taken.for_each(|cell| cell.touch(None, &mut woken));
         }
         self.woken.fetch_add(woken.len() as u64, Ordering::Relaxed);
     }

@@ -117,6 +117,7 @@ fn another(path: &str, default: &Value) -> (String, Value) {
             "xdsServer.dataplaneDeregistrationDelay"
             | "xdsServer.dataplaneStatusFlushInterval"
             | "xdsServer.permissionsHold"
+            | "xdsServer.permissionsDrain"
             | "meshService.deletionGracePeriod"
             | "general.resilientComponentBaseBackoff"
             | "general.resilientComponentMaxBackoff"

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use control_plane::push::Work;
+use control_plane::push::{HoldTimes, Work};
 use store::{Memory, Store};
 use tokio::time::{Instant, sleep};
 use xds::{Type, message::Node};
@@ -15,6 +15,7 @@ use crate::{
 };
 
 const TIME: Duration = Duration::from_secs(5);
+const TIMES: HoldTimes = HoldTimes { opening: TIME, closing: Duration::from_secs(12) };
 
 /// `web`, which may call `s1`, and the servers of three services, all connected.
 struct Scene {
@@ -23,15 +24,15 @@ struct Scene {
     servers: Vec<ConnectedProxy>,
 }
 
-fn world(store: Arc<dyn Store>, time: Duration) -> World {
-    let world = World::holding_for(store, time);
+fn world(store: Arc<dyn Store>) -> World {
+    let world = World::holding_for(store, TIMES);
     world.push.start(&world.shutdown);
     world
 }
 
 impl Scene {
     async fn set() -> Scene {
-        let world = world(Arc::new(Memory::default()), TIME);
+        let world = world(Arc::new(Memory::default()));
         world.put([mesh(), dataplane("web-1", "web", "127.0.2.1")]).await;
         world.put((1..=3).flat_map(|n| [service(n), server(n), permission(n, &[])])).await;
         world.put([permission(1, &["web"])]).await;
@@ -61,9 +62,9 @@ impl Scene {
         assert_eq!(self.web.turn().await, Work::Nothing, "{why}");
     }
 
-    /// Waits until the time of a hold is over; the clock does not run, it jumps.
+    /// Waits until all times of a hold are over; the clock does not run, it jumps.
     async fn time_is_over(&self) {
-        sleep(TIME).await;
+        sleep(TIMES.closing).await;
         // The loop wakes up at the same moment.
         sleep(Duration::from_millis(1)).await;
     }
@@ -90,7 +91,9 @@ async fn what_closes_stays_until_servers_refuse_it() {
     scene.world.put([permission(1, &[])]).await;
     scene.acknowledge(1).await;
     scene.web_is_left_alone("connections that the server had go on for a while").await;
-    scene.time_is_over().await;
+    sleep(TIMES.closing - Duration::from_millis(1)).await;
+    scene.web_is_left_alone("the server may still drain them").await;
+    sleep(Duration::from_millis(2)).await;
     scene.web_has(&[]).await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use control_plane::push::{Connected, Current, Push, Work};
+use control_plane::push::{Connected, Current, HoldTimes, Push, Work};
 use jiff::Timestamp;
 use plan::{AdminTarget, ProxyTraits};
 use resources::{Key, Kind, Resource};
@@ -98,12 +98,12 @@ impl World {
 
     /// A control plane whose push loop is to be started yet.
     pub fn starting_late(store: Arc<dyn Store>) -> World {
-        World::holding_for(store, Duration::ZERO)
+        World::holding_for(store, HoldTimes { opening: Duration::ZERO, closing: Duration::ZERO })
     }
 
     /// The same, where changes of permissions wait for servers.
-    pub fn holding_for(store: Arc<dyn Store>, time: Duration) -> World {
-        let push = Arc::new(Push::new(store.clone(), "default").holding_for(time));
+    pub fn holding_for(store: Arc<dyn Store>, times: HoldTimes) -> World {
+        let push = Arc::new(Push::new(store.clone(), "default").holding_for(times));
         World { store, push, shutdown: Shutdown::default() }
     }
 

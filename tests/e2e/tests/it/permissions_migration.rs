@@ -185,7 +185,8 @@ fn move_the_rest(world: &World, kumactl: &Kumactl) {
 fn a_mesh_moves_to_permissions_and_a_job_that_was_not_seen_stops_the_walk() {
     let setup = Setup::default()
         .with("KUMA_IPAM_MESH_SERVICE_CIDR", "127.244.0.0/16")
-        .with("KUMA_XDS_SERVER_PERMISSIONS_HOLD", "100ms");
+        .with("KUMA_XDS_SERVER_PERMISSIONS_HOLD", "100ms")
+        .with("KUMA_XDS_SERVER_PERMISSIONS_DRAIN", "100ms");
     let world = World::start(setup);
     let kumactl = Kumactl::of(&world.control_plane).unwrap();
     let _servers = [serve(&world, "backend"), serve(&world, "report")];

@@ -36,7 +36,8 @@ async fn what_was_reported_is_suggested_as_resources_to_write() {
     let destination = mesh.destinations.keys().next().unwrap().clone();
     let edge = Edge { caller: Caller::Identity("spiffe://default/web".parse().unwrap()), destination };
     let hour_ago = Timestamp::now() - Duration::from_secs(3_700);
-    observations.report("default", [(edge, 7)], hour_ago);
+    observations.report("default", [(edge.clone(), 4)], hour_ago);
+    observations.report("default", [(edge, 3)], Timestamp::now());
     let found = proxies.suggestions("default", None).await.unwrap();
     let written = &found.permissions[0];
     let by_service = |name: &str| json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": name } });

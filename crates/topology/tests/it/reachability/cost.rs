@@ -28,7 +28,9 @@ fn state(services: usize) -> State {
         [service(&name), instance(&format!("dp-{n}"), &name, &[])]
     });
     let there = (0..services).map(|n| remote(&format!("there-{n}")));
-    let all = [mesh("STRICT"), instance("dp-a", "a", &[])].into_iter().chain(here).chain(there);
+    // The first permission of a mesh is about everything: whether trimming has an effect depends on it.
+    let first = permission("first", &format!("{{ targetRef: {{ kind: MeshService, name: a }}, {ALLOW_A} }}"));
+    let all = [mesh("STRICT"), instance("dp-a", "a", &[]), first].into_iter().chain(here).chain(there);
     state.apply(&all.map(present).collect::<Vec<_>>());
     state
 }

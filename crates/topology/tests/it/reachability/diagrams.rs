@@ -83,7 +83,8 @@ fn versions() -> Vec<Resource> {
 /// A Dataplane of `versions` with its tags as labels, too, for permissions that select by labels.
 fn with_labels(resource: Resource) -> Resource {
     match resource.name() {
-        "dp-a" | "dp-b" => labelled(resource, &[("version", "v1"), ("team", "x")]),
+        "dp-a" => labelled(resource, &[("app", "a"), ("version", "v1"), ("team", "x")]),
+        "dp-b" => labelled(resource, &[("app", "b"), ("version", "v1"), ("team", "x")]),
         "dp-c" => labelled(resource, &[("team", "x")]),
         _ => resource,
     }

@@ -1,0 +1,88 @@
+//! `inspect reachability`: what trimming by permissions takes from the proxies of a mesh, or would take.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::{
+    cell::{self, Column, number, text},
+    client::{Client, segment},
+    failure::{Failure, Result},
+    output::{self, PlainOutput},
+    reachability,
+    types::DEFAULT_MESH,
+};
+
+/// As many as the REST API measures at once.
+const PAGE: usize = 100;
+
+/// Show what trimming by permissions takes from each proxy, or would take
+///
+/// It is measured in the modes report, shadow and enforce. Memory and processor time of Envoy are estimates.
+#[derive(Debug, Args)]
+pub struct Reachability {
+    /// Mesh of the proxies
+    #[arg(short, long, default_value = DEFAULT_MESH)]
+    mesh: String,
+    #[command(flatten)]
+    output: PlainOutput,
+}
+
+const COLUMNS: [Column; 7] = [
+    ("NAME", |item| text(&item["name"])),
+    ("MODE", |item| reachability::mode(&item["mode"])),
+    ("DESTINATIONS", |item| change(&item["report"], "destinationsBefore", "destinationsAfter", count)),
+    ("CLUSTERS", |item| fewer(&item["report"], "clusters", count)),
+    ("LISTENERS", |item| fewer(&item["report"], "listeners", count)),
+    ("SENT", |item| change(&item["report"], "bytesBefore", "bytesAfter", reachability::bytes)),
+    ("MEMORY", |item| fewer(&item["report"]["estimate"], "memoryBytes", reachability::bytes)),
+];
+
+/// `300 → 10`, or one number where nothing is taken.
+fn change(report: &Value, before: &str, after: &str, shown: fn(u64) -> String) -> String {
+    if report.is_null() {
+        return String::new();
+    }
+    let (before, after) = (number(&report[before]), number(&report[after]));
+    if before == after { shown(before) } else { format!("{} → {}", shown(before), shown(after)) }
+}
+
+fn fewer(report: &Value, field: &str, shown: fn(u64) -> String) -> String {
+    match number(&report[field]) {
+        0 => String::new(),
+        saved => format!("-{}", shown(saved)),
+    }
+}
+
+fn count(number: u64) -> String {
+    number.to_string()
+}
+
+impl Reachability {
+    pub fn run(&self, client: &Client) -> Result<()> {
+        let items = self.read(client)?;
+        let document = json!({ "total": items.len(), "items": items });
+        self.output.show(&document, || {
+            let (titles, rows) = cell::grid(&COLUMNS, document["items"].as_array().into_iter().flatten());
+            output::table(&titles, rows)
+        })
+    }
+
+    /// All proxies, page by page.
+    fn read(&self, client: &Client) -> Result<Vec<Value>> {
+        let attempted = format!("could not read what the proxies of mesh {:?} reach", self.mesh);
+        let path = format!("/meshes/{}/_reachability", segment(&self.mesh));
+        let mut items = Vec::new();
+        loop {
+            let mut page =
+                client.get(&format!("{path}?size={PAGE}&offset={}", items.len()))?.json(&attempted)?;
+            let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) else {
+                return Err(Failure::failed(format!("{attempted}: the answer has no items")));
+            };
+            let is_last = found.is_empty();
+            items.extend(found);
+            if is_last || items.len() as u64 >= number(&page["total"]) {
+                return Ok(items);
+            }
+        }
+    }
+}
