@@ -171,9 +171,9 @@ fn meshes_labels_and_pages_become_the_query() {
         assert_eq!(control_plane.lines().last().unwrap(), &format!("GET {path}"), "{arguments:?}");
         assert_eq!(ran.lines(), found, "{arguments:?} {ran:#?}");
     };
-    let both = ["dataplane/default/a", "dataplane/default/b"];
+    let both = ["dataplane/a", "dataplane/b"];
     check(&["-m", "shop"], "/meshes/shop/dataplanes?size=1000", &[]);
-    check(&["-A"], "/dataplanes?size=1000", &both);
+    check(&["-A"], "/dataplanes?size=1000", &["dataplane/default/a", "dataplane/default/b"]);
     check(&["-m", "a/b c"], "/meshes/a%2Fb%20c/dataplanes?size=1000", &[]);
     check(
         &["-l", "k8s.kuma.io/namespace=demo,team=a", "-l", "x=1"],

@@ -24,15 +24,15 @@ struct Scene {
     servers: Vec<ConnectedProxy>,
 }
 
-fn world(store: Arc<dyn Store>) -> World {
-    let world = World::holding_for(store, TIMES);
+fn world(store: Arc<dyn Store>, times: HoldTimes) -> World {
+    let world = World::holding_for(store, times);
     world.push.start(&world.shutdown);
     world
 }
 
 impl Scene {
     async fn set() -> Scene {
-        let world = world(Arc::new(Memory::default()));
+        let world = world(Arc::new(Memory::default()), TIMES);
         world.put([mesh(), dataplane("web-1", "web", "127.0.2.1")]).await;
         world.put((1..=3).flat_map(|n| [service(n), server(n), permission(n, &[])])).await;
         world.put([permission(1, &["web"])]).await;
@@ -241,7 +241,7 @@ async fn stream(server: &Server, name: &str) -> Stream {
 async fn a_stream_tells_that_its_proxy_has_acknowledged_its_listeners() {
     let server = Server::new(false, Duration::ZERO).await;
     // So long that the test would fail if it waited for it.
-    let world = world(server.world.store.clone(), 2 * SOON);
+    let world = world(server.world.store.clone(), HoldTimes { opening: 2 * SOON, closing: 2 * SOON });
     let server = server.with(|context| context.push = world.push.clone());
     world.put([mesh(), dataplane("web-1", "web", "127.0.2.1")]).await;
     world.put([service(1), crate::trimmed::server(1), permission(1, &[])]).await;
