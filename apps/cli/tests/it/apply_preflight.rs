@@ -1,7 +1,7 @@
 //! `apply` of several resources: the control plane accepts all of them, or nothing is written.
 
 use resources::Kind;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{control_plane::ControlPlane, program::Program, server::Server};
 
@@ -41,20 +41,15 @@ fn a_mesh_of_the_input_is_there_for_the_rest_of_it_however_much_that_is() {
     let program = Program::at(&control_plane.url);
     let mut text = "type: Mesh\nname: new\n".to_owned();
     // More than one request may hold.
-    let entry = |n: usize| {
-        json!({"targetRef": {"kind": "MeshService", "name": format!("service-{n}")},
-            "default": {"connectionTimeout": "1s"}})
-    };
-    let entries: Vec<Value> = (0..300).map(entry).collect();
-    for index in 0..60 {
-        let policy = json!({"type": "MeshTimeout", "mesh": "new", "name": format!("t{index}"),
-            "spec": {"to": entries}});
-        text.push_str(&format!("---\n{policy}\n"));
+    for index in 0..600 {
+        let service = json!({"type": "MeshService", "mesh": "new", "name": format!("s{index}"), "spec": {
+            "selector": {"dataplaneTags": {"app": "web"}}, "ports": [{"port": 80, "targetPort": 80}]}});
+        text.push_str(&format!("---\n{service}\n"));
     }
     program.run_with_stdin(&["apply"], &text).ok();
     let asked = control_plane.lines().iter().filter(|line| line.starts_with("POST")).count();
-    assert_eq!((asked, puts(&control_plane)), (2, 61));
-    control_plane.spec(Kind::MeshTimeout, "new", "t59");
+    assert_eq!((asked, puts(&control_plane)), (2, 601));
+    control_plane.spec(Kind::MeshService, "new", "s599");
 }
 
 #[test]
