@@ -53,7 +53,7 @@ fn by_row(
     let open =
         Reached { verdict: Verdict::Reachable, callable_by_all: true, decided_by: Vec::new(), refusing: 0 };
     let Some(row) = mesh.reachability.row(&destination.id) else {
-        let asks = destination.tls != ClientTls::Off && destination.external.is_none();
+        let asks = destination.external.is_none() && (destination.tls != ClientTls::Off || client.is_plain());
         return (!asks).then_some(open);
     };
     let decisions = row.rulesets.iter().map(|rules| decide(rules, client.client(), &row.server_names));

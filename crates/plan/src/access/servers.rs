@@ -75,13 +75,14 @@ pub fn servers<'a>(
     let mut found = Servers { lookup, mesh, servers: Vec::new(), truncated: false };
     for destination in destinations {
         let before = found.servers.len();
+        // Nothing stands between a client and what is outside of the mesh, or called without TLS.
+        let open = mesh.reachability.row(&destination.id).is_none();
         let asked = Asked {
+            plaintext: open && destination.tls == ClientTls::Off,
             server_names: server_names(mesh, destination),
             connection: ClientConnection::to(mesh, &destination.id),
         };
         found.add(destination, &asked);
-        // Nothing stands between a client and what is outside of the mesh, or called without TLS.
-        let open = mesh.reachability.row(&destination.id).is_none();
         let place = match &destination.external {
             Some(_) if open => Some(Place::Egress),
             None if destination.tls == ClientTls::Off => Some(Place::Unseen),
@@ -96,6 +97,8 @@ pub fn servers<'a>(
 
 /// How clients call a destination, whatever it consists of.
 struct Asked {
+    /// Servers that are not known here ask for no certificate, whatever they ask of clients of one of its members.
+    plaintext: bool,
     server_names: Arc<[String]>,
     connection: ClientConnection,
 }
@@ -136,7 +139,7 @@ impl<'a> Servers<'a, '_, '_> {
         // What the mesh knows of other servers than those.
         let place = if destination.external.is_some() { Place::Egress } else { Place::Unseen };
         match mesh.reachability.row(&destination.id) {
-            Some(_) if self.truncated => {}
+            Some(_) if self.truncated || asked.plaintext => {}
             Some(row) => {
                 for rules in row.rulesets.iter().filter(|rules| !known.contains(&***rules)) {
                     self.push(place, Requirement::Permission(Permissions::clone(rules)), asked);

@@ -103,7 +103,9 @@ pub fn generated(proxy: &RunningProxy) -> BTreeSet<String> {
 
 #[test]
 fn what_is_trimmed_is_refused_by_real_envoys_and_what_is_not_is_answered() {
-    let setup = Setup::default().with("KUMA_IPAM_MESH_SERVICE_CIDR", "127.250.0.0/16");
+    let setup = Setup::default()
+        .with("KUMA_IPAM_MESH_SERVICE_CIDR", "127.250.0.0/16")
+        .with("KUMA_XDS_SERVER_PERMISSIONS_DRAIN", "1s");
     let world = World::start(setup);
     let gone = world.control_plane.client().delete("/meshes/default/meshtrafficpermissions/every-client");
     assert_eq!(gone.unwrap().status, 200);
