@@ -144,12 +144,10 @@ fn described(kind: &Type, document: &Value) -> String {
         output::table(&titles, rows)
     });
     for (part, title, show) in PARTS {
-        match document.get(part) {
-            Some(found) => match found[UNREADABLE].as_str() {
-                Some(why) => out.push_str(&format!("\n{title}: could not be read: {why}\n")),
-                None => out.push_str(&show(found)),
-            },
-            None => {}
+        let Some(found) = document.get(part) else { continue };
+        match found[UNREADABLE].as_str() {
+            Some(why) => out.push_str(&format!("\n{title}: could not be read: {why}\n")),
+            None => out.push_str(&show(found)),
         }
     }
     if labelled_shadow(resource) {
@@ -162,7 +160,9 @@ fn described(kind: &Type, document: &Value) -> String {
 const UNREADABLE: &str = "error";
 
 /// What is listed below the resource, its title, and how it is shown.
-const PARTS: [(&str, &str, fn(&Value) -> String); 3] = [
+type Part = (&'static str, &'static str, fn(&Value) -> String);
+
+const PARTS: [Part; 3] = [
     ("policies", "Policies that select it", policies),
     ("selects", "Proxies it selects", selection),
     ("findings", "Findings", found),

@@ -156,6 +156,10 @@ impl Counts {
             let versions: Vec<String> = self.versions.iter().cloned().collect();
             report.ok("versions", format!("proxies run {}", some(&versions)));
         }
+        self.tell_expiry(report);
+    }
+
+    fn tell_expiry(&self, report: &mut Report) {
         if let Some((until, name)) = &self.first_to_end {
             // Proxies get new ones by themselves long before, so it matters only when that failed.
             if *until <= Timestamp::now() {

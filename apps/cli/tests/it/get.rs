@@ -230,7 +230,8 @@ fn first_lines(program: &Program, arguments: &[&str], mut on: impl FnMut(&str), 
     });
     let mut seen = Vec::new();
     for _ in 0..count {
-        let line = lines.recv_timeout(Duration::from_secs(30)).expect(&format!("more than {seen:?}"));
+        let line =
+            lines.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| panic!("more than {seen:?}"));
         on(&line);
         seen.push(line);
     }
