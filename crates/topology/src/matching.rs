@@ -11,6 +11,7 @@ use resources::{
         mesh_multi_zone_service::MeshMultiZoneService,
         mesh_service::{self, MeshService},
         tags::{self, Tags},
+        target_ref::{TargetRef, TargetRefKind},
     },
     labels,
     naming::spiffe,
@@ -52,6 +53,20 @@ impl MemberSelector {
             none if none.is_empty() => MemberSelector::Nothing,
             labels => MemberSelector::Labels(labels.clone()),
         }
+    }
+
+    /// The Dataplanes that are chosen, as a policy would select them; `None` where there are none.
+    pub fn as_target_ref(&self) -> Option<TargetRef> {
+        let by = |kind: TargetRefKind| TargetRef { kind, ..TargetRef::default() };
+        let dataplane = by(TargetRefKind::Dataplane);
+        Some(match self {
+            MemberSelector::Nothing => return None,
+            MemberSelector::Name(name) => TargetRef { name: Some(name.clone()), ..dataplane },
+            MemberSelector::Tags(tags) => {
+                TargetRef { tags: Some(Tags::clone(tags)), ..by(TargetRefKind::MeshSubset) }
+            }
+            MemberSelector::Labels(labels) => TargetRef { labels: Some(labels.clone()), ..dataplane },
+        })
     }
 
     /// Whether the Dataplane or MeshService belongs to the destination, ready or not.

@@ -168,20 +168,10 @@ impl MeshSnapshot {
 
     /// The Dataplanes that a selector chooses, ready or not. Costs as many as have one of its tags or labels.
     pub fn chosen_by<'a>(&'a self, selector: &MemberSelector) -> Vec<&'a Arc<Resource>> {
-        let reference = match selector {
-            MemberSelector::Nothing => return Vec::new(),
-            MemberSelector::Name(name) => return self.dataplanes.get(name.as_str()).into_iter().collect(),
-            MemberSelector::Tags(tags) => TargetRef {
-                kind: TargetRefKind::MeshSubset,
-                tags: Some(Tags::clone(tags)),
-                ..TargetRef::default()
-            },
-            MemberSelector::Labels(labels) => TargetRef {
-                kind: TargetRefKind::Dataplane,
-                labels: Some(labels.clone()),
-                ..TargetRef::default()
-            },
-        };
+        if let MemberSelector::Name(name) = selector {
+            return self.dataplanes.get(name.as_str()).into_iter().collect();
+        }
+        let Some(reference) = selector.as_target_ref() else { return Vec::new() };
         let names = self.selections.meant_by(&reference);
         let names = names.unwrap_or_else(|| self.dataplanes.keys().collect());
         let dataplanes = names.into_iter().filter_map(|name| self.dataplanes.get(name));

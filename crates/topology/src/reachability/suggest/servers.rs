@@ -159,22 +159,7 @@ impl<'a> Servers<'a> {
         let spec = service.spec.get::<MeshService>()?;
         let target = spec.ports.iter().find(|it| it.port == port)?.target_port.as_ref()?;
         let selector = MemberSelector::of_service(service, spec);
-        let reference = match &selector {
-            MemberSelector::Nothing => return None,
-            MemberSelector::Name(name) => {
-                TargetRef { kind: TargetRefKind::Dataplane, name: Some(name.clone()), ..TargetRef::default() }
-            }
-            MemberSelector::Tags(tags) => TargetRef {
-                kind: TargetRefKind::MeshSubset,
-                tags: Some(Tags::clone(tags)),
-                ..TargetRef::default()
-            },
-            MemberSelector::Labels(labels) => TargetRef {
-                kind: TargetRefKind::Dataplane,
-                labels: Some(labels.clone()),
-                ..TargetRef::default()
-            },
-        };
+        let reference = selector.as_target_ref()?;
         let at_port = self.places(&reference, |dataplane, inbound| {
             selector.selects(dataplane) && is_target(target, inbound)
         });
