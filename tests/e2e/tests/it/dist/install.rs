@@ -157,8 +157,10 @@ fn is_possible() -> bool {
     if !netns::available().unwrap() || PACKAGES.installed().is_none() {
         return false;
     }
-    let found =
-        Command::new("sh").args(["-c", "command -v adduser setpriv nsenter useradd"]).output().unwrap();
+    let found = Command::new("sh")
+        .args(["-c", "for it in adduser setpriv nsenter useradd; do command -v $it; done"])
+        .output()
+        .unwrap();
     let is_complete = found.stdout.iter().filter(|byte| **byte == b'\n').count() == 4;
     if !is_complete {
         skip::say(
