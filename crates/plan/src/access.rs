@@ -289,7 +289,7 @@ impl From<&InboundRequirement> for Requirement {
         match requires {
             InboundRequirement::Nothing | InboundRequirement::NothingPlain => Requirement::Nothing,
             InboundRequirement::Permission { permissions, .. } => {
-                Requirement::Permission(permissions.clone())
+                Requirement::Permission(permissions.clone().into())
             }
         }
     }

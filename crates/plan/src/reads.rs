@@ -105,7 +105,7 @@ pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
     }
     touched.extend(affected.reach.iter().cloned().map(Dependency::Reach));
     touched.extend(affected.reach_by_default.then_some(Dependency::ReachByDefault));
-    touched.extend((!affected.rows.is_empty()).then_some(Dependency::Rows));
+    touched.extend(affected.rows.then_some(Dependency::Rows));
     touched.extend(affected.proxies.iter().cloned().map(Dependency::Proxy));
     let versions = affected.policies.iter().flat_map(|change| change.versions());
     for policy in versions {

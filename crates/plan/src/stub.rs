@@ -72,7 +72,9 @@ impl Stub {
 /// What keeps a client from a destination, and whether that is a rule. `None` for a mesh that cannot be named.
 fn decided(mesh: &MeshSnapshot, client: &ClientClass, destination: &DestinationId) -> Option<(Kri, bool)> {
     let row = mesh.reachability.row(destination);
-    let decisions = row.iter().flat_map(|row| &row.rulesets).map(|rules| rules.decide(client.client()));
+    // The client is refused, so that no policy that may select servers elsewhere lets it in.
+    let rulesets = row.iter().flat_map(|row| &row.rulesets);
+    let decisions = rulesets.map(|ruleset| ruleset.permissions.decide(client.client()));
     let mut denying = decisions.filter(|decision| decision.effect == Effect::Deny);
     match denying.find_map(|decision| decision.origin) {
         Some(rule) => Some((rule.without_section(), true)),

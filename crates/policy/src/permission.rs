@@ -130,34 +130,38 @@ pub fn resolve_counting<'p>(
         lists.add(policy, spec);
     }
     work.entries = lists.visits;
-    let rules = reachable(lists.in_order(), &mut work.entries);
+    let rules = pruned(lists.in_order(), &mut work.entries);
     (Permissions { rules }, work)
 }
 
 /// The permissions that policies add up to which all select one inbound. They come lowest precedence first.
 pub fn of_selected<'p>(policies: impl IntoIterator<Item = &'p Arc<Policy>>) -> Permissions {
-    at_most(policies.into_iter().map(|policy| (policy, true)))
+    at_most(policies.into_iter().map(|policy| (policy, true))).permissions
+}
+
+/// What an inbound lets in at most, of which not all is known that decides whether policies select it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AtMost {
+    pub permissions: Permissions,
+    /// How many of the rules, the first, are denies of `rules`: they hold whatever other policies allow.
+    pub denies: usize,
 }
 
 /// As [`of_selected`], where only some policies (`true`) surely select the inbound. Denies of the others do not count:
 /// a client that may be let in is not refused.
-pub fn at_most<'p>(policies: impl IntoIterator<Item = (&'p Arc<Policy>, bool)>) -> Permissions {
+pub fn at_most<'p>(policies: impl IntoIterator<Item = (&'p Arc<Policy>, bool)>) -> AtMost {
     let mut lists = Lists::default();
     for (policy, sure) in policies {
-        let (Some(spec), Some(kri)) =
-            (policy.resource.spec.get::<MeshTrafficPermission>(), policy.resource.kri(""))
-        else {
-            continue;
-        };
-        let (denies, from) = (lists.deny.len(), lists.from.len());
-        lists.add(&kri, spec);
-        if !sure {
-            lists.deny.truncate(denies);
-            let unsure = lists.from.split_off(from);
-            lists.from.extend(unsure.into_iter().filter(|rule| rule.effect != Effect::Deny));
-        }
+        let of = Lists::of_policy(policy);
+        lists.append(if sure { of } else { of.without_denies() });
     }
-    Permissions { rules: reachable(lists.in_order(), &mut 0) }
+    let denies = reachable(&lists.deny, &mut 0).iter().filter(|kept| **kept).count();
+    AtMost { permissions: Permissions { rules: pruned(lists.in_order(), &mut 0) }, denies }
+}
+
+/// The rules of a policy that let clients in, the most important first.
+pub fn allowing(policy: &Policy) -> Vec<Rule> {
+    Lists::of_policy(policy).without_denies().in_order()
 }
 
 /// The permissions of what a proxy leads to under these server names, where it stands for the whole mesh: rules that
@@ -182,7 +186,7 @@ pub fn behind_names<'p>(
         return None;
     }
     rules.extend(otherwise.map(|origin| Rule { client: ClientMatch::Anyone, effect: Effect::Allow, origin }));
-    Some(Permissions { rules: reachable(rules, &mut 0) })
+    Some(Permissions { rules: pruned(rules, &mut 0) })
 }
 
 /// Rules by what they are, each list in the order of the policies.
@@ -196,6 +200,30 @@ struct Lists {
 }
 
 impl Lists {
+    fn of_policy(policy: &Policy) -> Lists {
+        let mut lists = Lists::default();
+        let spec = policy.resource.spec.get::<MeshTrafficPermission>();
+        if let (Some(spec), Some(kri)) = (spec, policy.resource.kri("")) {
+            lists.add(&kri, spec);
+        }
+        lists
+    }
+
+    /// Adds those of a policy of higher precedence.
+    fn append(&mut self, of: Lists) {
+        self.deny.extend(of.deny);
+        self.shadow.extend(of.shadow);
+        self.allow.extend(of.allow);
+        self.from.extend(of.from);
+        self.visits += of.visits;
+    }
+
+    fn without_denies(mut self) -> Lists {
+        self.deny.clear();
+        self.from.retain(|rule| rule.effect != Effect::Deny);
+        self
+    }
+
     fn add(&mut self, policy: &Kri, spec: &MeshTrafficPermission) {
         for (i, rule) in spec.rules.iter().enumerate() {
             self.add_rule(&view::origin(policy, i), &rule.default);
@@ -271,17 +299,22 @@ fn effect(entry: &Entry<Conf>) -> Effect {
     }
 }
 
-/// Without the rules that can never decide, because one before them matches the same clients: the fewer
-/// rules a proxy has, the less it does per connection.
-fn reachable(rules: Vec<Rule>, visits: &mut usize) -> Vec<Rule> {
+/// Without the rules that can never decide: the fewer rules a proxy has, the less it does per connection.
+fn pruned(rules: Vec<Rule>, visits: &mut usize) -> Vec<Rule> {
+    let kept = reachable(&rules, visits);
+    rules.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(rule, _)| rule).collect()
+}
+
+/// Which rules may decide, because none before them matches the same clients; ends where one matches every client.
+fn reachable(rules: &[Rule], visits: &mut usize) -> Vec<bool> {
     let mut seen = HashSet::new();
     let mut kept = Vec::with_capacity(rules.len());
-    for rule in &rules {
+    for rule in rules {
         *visits += 1;
         kept.push(seen.insert(&rule.client));
         if rule.client == ClientMatch::Anyone {
             break;
         }
     }
-    rules.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(rule, _)| rule).collect()
+    kept
 }

@@ -11,126 +11,46 @@
 //! Rows follow changes (`state::reach`); a property test compares them with a state built at once.
 //!
 //! Invariant: what is allowed is reachable. Of servers that are not known here, such as those of other zones and of
-//! services without instances, policies that may select them count with what they allow ([`unseen`]). Where servers ask
-//! no one, the destination is reachable for every client and has no row.
+//! services without instances, policies that may select them count with what they allow ([`unseen`]); what they allow
+//! at all servers of a sort is kept once ([`possible`]). Where servers ask no one, the destination is reachable for every
+//! client and has no row.
 
+mod client_class;
 pub mod explain;
 pub mod graph;
+mod groups;
 mod mode;
 mod names;
 mod near_misses;
 mod policy_names;
+mod possible;
 mod row;
 mod rules;
 pub mod suggest;
 mod targets;
 mod unseen;
 
-use std::{
-    cmp::Ordering,
-    collections::BTreeSet,
-    fmt,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use imbl::{OrdMap, OrdSet};
-use policy::Client;
-use resources::Resource;
+use policy::{Client, Permissions, Rule};
 
 use crate::{
-    DestinationId, Identities, MeshSnapshot, Trusts, identities,
+    DestinationId,
     lists::{add_to, remove_from},
 };
 use names::Name;
+use possible::PossibleAllows;
 
+pub use client_class::ClientClass;
+pub use groups::ServerGroup;
+pub(crate) use groups::{Known, PolicyGroup, Relation, asked};
 pub use mode::{Inactive, Mode, ModeSource, Trimming, label_of_zone};
 pub use near_misses::near_misses;
-pub use row::Row;
-pub use row::Rules;
+pub(crate) use possible::shared_allows;
+pub use row::{Row, Rules, Ruleset};
 pub(crate) use rules::{PolicyLists, RulesetCache, distinct, of_inbounds};
 pub(crate) use unseen::Unseen;
-
-/// What a server can know of a client: whether it has a certificate, and what is in it. Cheap to clone and to compare.
-#[derive(Clone)]
-pub struct ClientClass(Arc<(u64, bool, Client)>);
-
-impl ClientClass {
-    /// The class of a proxy.
-    pub fn of(mesh: &MeshSnapshot, dataplane: &Resource) -> ClientClass {
-        let certified = mesh.mtls.is_some();
-        ClientClass::in_mesh(certified, &mesh.identities, &mesh.trusts, &mesh.zone, dataplane)
-    }
-
-    /// `certified` says whether the mesh gives proxies a certificate that have no identity.
-    pub(crate) fn in_mesh(
-        certified: bool,
-        identities: &Identities,
-        trusts: &Trusts,
-        zone: &str,
-        dataplane: &Resource,
-    ) -> ClientClass {
-        match identities::given(identities, trusts, zone, dataplane) {
-            Some((_, id)) => ClientClass::from(Client::with_spiffe_id(id)),
-            None => ClientClass::new(!certified, Client::of_dataplane(dataplane)),
-        }
-    }
-
-    fn new(plain: bool, client: Client) -> ClientClass {
-        let mut hasher = DefaultHasher::new();
-        (plain, &client).hash(&mut hasher);
-        ClientClass(Arc::new((hasher.finish(), plain, client)))
-    }
-
-    /// What is in the certificate; for a client without one, what a certificate of the mesh would say.
-    pub fn client(&self) -> &Client {
-        &self.0.2
-    }
-
-    /// Whether the client has no certificate: it calls without TLS, and no permission is about it.
-    pub fn is_plain(&self) -> bool {
-        self.0.1
-    }
-}
-
-impl From<Client> for ClientClass {
-    fn from(client: Client) -> ClientClass {
-        ClientClass::new(false, client)
-    }
-}
-
-impl PartialEq for ClientClass {
-    fn eq(&self, other: &ClientClass) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
-    }
-}
-
-impl Eq for ClientClass {}
-
-impl PartialOrd for ClientClass {
-    fn partial_cmp(&self, other: &ClientClass) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for ClientClass {
-    /// By hash, which decides nearly always, and then by content.
-    fn cmp(&self, other: &ClientClass) -> Ordering {
-        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
-    }
-}
-
-impl Hash for ClientClass {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.0.hash(state);
-    }
-}
-
-impl fmt::Debug for ClientClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.client().fmt(f)
-    }
-}
 
 /// Who may call what in a mesh. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -142,6 +62,10 @@ pub struct Reachability {
     members: OrdMap<Row, OrdSet<DestinationId>>,
     /// The rows by what their rules name.
     naming: OrdMap<Name, OrdSet<Row>>,
+    /// The rows of servers that are not known here.
+    grouped: OrdMap<Arc<ServerGroup>, OrdSet<Row>>,
+    /// What policies allow that may select such servers.
+    possible: PossibleAllows,
     /// The classes, and how many Dataplanes are of each.
     classes: OrdMap<ClientClass, usize>,
     /// The classes by what rules may name of them.
@@ -159,6 +83,8 @@ pub(crate) struct RowChange {
     pub default: bool,
     /// Whether anything about it is different.
     pub any: bool,
+    /// Whether other rules decide than before.
+    pub rules: bool,
 }
 
 /// A row that names more classes than this is different for all.
@@ -167,7 +93,12 @@ const MOST_CLASSES: usize = 1000;
 impl Reachability {
     /// Whether a client may call a destination; `true` where that cannot be decided here.
     pub fn reaches(&self, client: &ClientClass, to: &DestinationId) -> bool {
-        self.rows.get(to).is_none_or(|row| row.allows(client))
+        self.rows.get(to).is_none_or(|row| self.allows(row, client))
+    }
+
+    /// Whether a row lets a client in. Permissions keep no client out that calls without TLS.
+    pub fn allows(&self, row: &Row, client: &ClientClass) -> bool {
+        client.is_plain() || row.allow(client.client(), |group| self.possible.allow(group, client.client()))
     }
 
     /// The destinations that a client may call.
@@ -175,10 +106,14 @@ impl Reachability {
         if client.is_plain() {
             return self.open.iter().chain(self.rows.keys()).collect();
         }
+        let possibly = |group: &&Arc<ServerGroup>| self.possible.allow(group, client.client());
+        let possible: BTreeSet<&ServerGroup> = self.grouped.keys().filter(possibly).map(|it| &**it).collect();
+        let mut rows = self.rows_naming(client);
+        rows.extend(possible.iter().filter_map(|group| self.grouped.get(*group)).flatten());
         let mut denied: Vec<&OrdSet<DestinationId>> = Vec::new();
         let mut allowed: Vec<&OrdSet<DestinationId>> = Vec::new();
-        for row in self.rows_naming(client) {
-            match (row.default, row.allows(client)) {
+        for row in rows {
+            match (row.default, row.allow(client.client(), |group| possible.contains(group))) {
                 (true, false) => denied.extend(self.members.get(row)),
                 (false, true) => allowed.extend(self.members.get(row)),
                 (true, true) | (false, false) => {}
@@ -192,6 +127,20 @@ impl Reachability {
         reachable
     }
 
+    /// What inbounds ask of a client. Where they are not known here, that includes the rules of other policies that may
+    /// let it in.
+    pub fn asked<'r>(&self, ruleset: &'r Ruleset, client: &Client) -> Cow<'r, Permissions> {
+        let own = Cow::Borrowed(&*ruleset.permissions);
+        let Some(group) = ruleset.group() else { return own };
+        let possible = self.possible.matching(group, client);
+        if possible.is_empty() || own.decide(client).is_allowed() {
+            return own;
+        }
+        let (denies, others) = ruleset.split();
+        let rules: Vec<Rule> = denies.iter().chain(possible).chain(others).cloned().collect();
+        Cow::Owned(Permissions { rules })
+    }
+
     /// What decides about a destination; `None` where it is reachable for every client.
     pub fn row(&self, to: &DestinationId) -> Option<&Row> {
         self.rows.get(to)
@@ -199,8 +148,9 @@ impl Reachability {
 
     /// The classes that a row treats otherwise than by default.
     pub fn exceptions(&self, row: &Row) -> BTreeSet<&ClientClass> {
-        let classes = self.classes_named(row).chain(&self.plain);
-        classes.filter(|class| row.allows(class) != row.default).collect()
+        let possible = row.groups().into_iter().flat_map(|group| self.classes_possible(group));
+        let classes = self.classes_named(row).chain(&self.plain).chain(possible);
+        classes.filter(|class| self.allows(row, class) != row.default).collect()
     }
 
     /// The classes of clients, and how many Dataplanes are of each.
@@ -278,17 +228,55 @@ impl Reachability {
         change
     }
 
+    /// Takes in what a policy allows that asks this of servers, in place of what it allowed before; says what is different.
+    pub(crate) fn replace_possible(
+        &mut self,
+        policies: &PolicyGroup,
+        [before, after]: [&[(Name, Arc<Rule>)]; 2],
+    ) -> RowChange {
+        let old = self.possible.clone();
+        self.possible.remove(policies, before);
+        self.possible.add(policies, after);
+        let concerns = |group: &Arc<ServerGroup>| policies.relation(group) == Relation::Possible;
+        if before == after || !self.grouped.keys().any(concerns) {
+            return RowChange::default();
+        }
+        let mut change = RowChange { any: true, ..RowChange::default() };
+        let names = || before.iter().chain(after).map(|(name, _)| name);
+        let named = || names().flat_map(|name| names::found(&self.named, name)).flatten();
+        if named().nth(MOST_CLASSES).is_some() {
+            change.default = true;
+            return change;
+        }
+        let named: BTreeSet<&ClientClass> = named().collect();
+        let allowed = |possible: &PossibleAllows, class: &ClientClass| {
+            possible.of_group_allow(policies, class.client())
+        };
+        let different = named.into_iter().filter(|it| allowed(&old, it) != allowed(&self.possible, it));
+        change.classes = different.cloned().collect();
+        change
+    }
+
     /// What is different between two rows of a destination; there is none where the destination is not there.
     fn difference(&self, old: Option<Option<&Row>>, new: Option<Option<&Row>>) -> RowChange {
         let default = |row: Option<Option<&Row>>| row.is_some_and(|row| row.is_none_or(|row| row.default));
         let allows = |row: Option<Option<&Row>>, class: &ClientClass| {
-            row.is_some_and(|row| row.is_none_or(|row| row.allows(class)))
+            row.is_some_and(|row| row.is_none_or(|row| self.allows(row, class)))
         };
-        let mut change = RowChange { default: default(old) != default(new), any: true, classes: Vec::new() };
+        let rules = [old, new].map(|row| row.map(|row| row.map(Row::rules)));
+        let mut change = RowChange {
+            default: default(old) != default(new),
+            any: true,
+            rules: rules[0] != rules[1],
+            classes: Vec::new(),
+        };
         if change.default {
             return change;
         }
-        let named = || [old, new].into_iter().flatten().flatten().flat_map(|row| self.classes_named(row));
+        let rows = || [old, new].into_iter().flatten().flatten();
+        let [before, after] = [old, new].map(|row| row.flatten().map(Row::groups).unwrap_or_default());
+        let regrouped = || before.symmetric_difference(&after).flat_map(|group| self.classes_possible(group));
+        let named = || rows().flat_map(|row| self.classes_named(row)).chain(regrouped());
         if named().nth(MOST_CLASSES).is_some() {
             change.default = true;
             return change;
@@ -304,6 +292,9 @@ impl Reachability {
             for name in row.names() {
                 add_to(&mut self.naming, name, row.clone());
             }
+            for group in row.groups() {
+                add_to(&mut self.grouped, group.clone(), row.clone());
+            }
         }
         add_to(&mut self.members, row.clone(), id.clone());
         self.rows.insert(id.clone(), row);
@@ -315,6 +306,9 @@ impl Reachability {
             for name in row.names() {
                 remove_from(&mut self.naming, &name, row);
             }
+            for group in row.groups() {
+                remove_from(&mut self.grouped, group, row);
+            }
         }
     }
 
@@ -322,6 +316,14 @@ impl Reachability {
     fn classes_named<'a>(&'a self, row: &Row) -> impl Iterator<Item = &'a ClientClass> + use<'a> {
         let names: Vec<Name> = row.names().into_iter().collect();
         names.into_iter().flat_map(move |name| names::found(&self.named, &name)).flatten()
+    }
+
+    /// The classes that may get in where servers of a group are, because of policies that may select these.
+    fn classes_possible<'a>(
+        &'a self,
+        group: &ServerGroup,
+    ) -> impl Iterator<Item = &'a ClientClass> + use<'a> {
+        self.possible.names(group).flat_map(|name| names::found(&self.named, name)).flatten()
     }
 
     /// The rows of which a rule names the client.
@@ -335,6 +337,7 @@ impl Reachability {
 impl PartialEq for Reachability {
     /// Everything else is made of these.
     fn eq(&self, other: &Reachability) -> bool {
-        self.rows == other.rows && self.open == other.open && self.classes == other.classes
+        let same_rows = self.rows == other.rows && self.open == other.open;
+        same_rows && self.classes == other.classes && self.possible == other.possible
     }
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use imbl::{OrdMap, OrdSet};
 use policy::{Policy, PolicyView};
 use resources::{
-    Key, Kind, Resource,
+    Key, Resource,
     kinds::{
         dataplane::Dataplane,
         tags::ANY_VALUE,
@@ -20,7 +20,6 @@ use resources::{
 
 use crate::{
     lists::{add_to, remove_from},
-    reachability::Unseen,
     state::index::Anchor,
 };
 
@@ -51,50 +50,6 @@ impl Selections {
         let anchors = anchors_of(dataplane);
         let listed = anchors.iter().filter_map(|anchor| self.policies.get(anchor)).flatten();
         self.for_all.iter().chain(listed).collect()
-    }
-
-    /// The policies that may select proxies of which a part is known.
-    pub(crate) fn candidates_unseen(&self, known: &Unseen) -> BTreeSet<&Key> {
-        let mut found: BTreeSet<&Key> = self.for_all.iter().collect();
-        let mut add = |anchor: &Anchor| found.extend(self.policies.get(anchor).into_iter().flatten());
-        for (name, value) in &known.tags {
-            add(&Anchor::Tag(name.clone(), value.clone()));
-            add(&Anchor::AnyTag(name.clone()));
-        }
-        for (name, value) in &known.labels {
-            add(&Anchor::Label(name.clone(), value.clone()));
-        }
-        // What is listed under a tag or label that is not known may select them, too.
-        let mut next = self.policies.get_min().map(|(anchor, _)| anchor.clone());
-        while let Some(from) = next.take() {
-            for (anchor, keys) in self.policies.range(from..) {
-                let (is_known, after) = match anchor {
-                    Anchor::Name(_) => (false, None),
-                    Anchor::Tag(name, _) => {
-                        let known = known.tags_are_complete || known.has_surely(name);
-                        (known, Some(Anchor::Tag(after(name), String::new())))
-                    }
-                    Anchor::AnyTag(name) => {
-                        let known = known.tags_are_complete || known.has_surely(name);
-                        (known, Some(Anchor::AnyTag(after(name))))
-                    }
-                    Anchor::Label(name, _) => {
-                        (known.labels.contains_key(name), Some(Anchor::Label(after(name), String::new())))
-                    }
-                };
-                if is_known {
-                    next = after;
-                    break;
-                }
-                found.extend(keys);
-            }
-        }
-        found
-    }
-
-    /// The policies of a kind that may select every Dataplane.
-    pub(crate) fn for_all_of_kind(&self, kind: Kind) -> impl Iterator<Item = &Key> {
-        self.for_all.iter().filter(move |key| key.kind == kind)
     }
 
     /// The names of the Dataplanes that a policy may select; `None` for all of them.
@@ -192,11 +147,6 @@ impl Selections {
         let listed = |anchor: &Anchor| self.dataplanes.get(anchor).map_or(0, OrdSet::len);
         anchors.into_iter().min_by_key(listed).map_or(Reach::All, Reach::Listed)
     }
-}
-
-/// The first name after all that are this one.
-fn after(name: &str) -> String {
-    format!("{name}\0")
 }
 
 fn anchors_of(dataplane: &Resource) -> BTreeSet<Anchor> {

@@ -84,8 +84,8 @@ pub struct Affected {
     pub globals: BTreeSet<Key>,
     /// Other zones that are reached otherwise than before.
     pub zones: BTreeSet<Arc<str>>,
-    /// Destinations that are refused or let in clients by other rules than before.
-    pub rows: BTreeSet<DestinationId>,
+    /// Whether destinations let in or refuse clients by other rules than before.
+    pub rows: bool,
     /// Classes of clients that may call other destinations than before.
     pub reach: BTreeSet<ClientClass>,
     /// Whether clients that no rule names may call other destinations than before.
@@ -122,7 +122,7 @@ impl Affected {
         }
         self.globals.extend(later.globals.iter().cloned());
         self.zones.extend(later.zones.iter().cloned());
-        self.rows.extend(later.rows.iter().cloned());
+        self.rows |= later.rows;
         self.reach.extend(later.reach.iter().cloned());
         self.reach_by_default |= later.reach_by_default;
     }

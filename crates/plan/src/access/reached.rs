@@ -56,7 +56,10 @@ fn by_row(
         let asks = destination.external.is_none() && (destination.tls != ClientTls::Off || client.is_plain());
         return (!asks).then_some(open);
     };
-    let decisions = row.rulesets.iter().map(|rules| decide(rules, client.client(), &row.server_names));
+    let decisions = row.rulesets.iter().map(|ruleset| {
+        let asked = mesh.reachability.asked(ruleset, client.client());
+        decide(&asked, client.client(), &row.server_names)
+    });
     let (allowing, refusing): (Vec<_>, Vec<_>) = decisions.partition(|decision| decision.is_allowed());
     let outside = destination.external.is_some();
     let here = || is_served(lookup, mesh, destination);

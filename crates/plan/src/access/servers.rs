@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use policy::Permissions;
 use resources::{
     Kind, Resource,
     kinds::{
@@ -17,7 +16,10 @@ use resources::{
 use topology::{
     ClientTls, Destination, DestinationId, MeshSnapshot,
     matching::{self, MemberSelector},
-    reachability::explain::{Place, Requirement, Server, Serving},
+    reachability::{
+        Ruleset,
+        explain::{Place, Requirement, Server, Serving},
+    },
 };
 
 use super::{ClientConnection, InboundRequirement, Lookup, MAX_SERVERS};
@@ -125,13 +127,13 @@ impl<'a> Servers<'a, '_, '_> {
         let mut inbounds = inbounds(self.lookup, mesh, destination);
         self.truncated |= self.servers.len() + inbounds.len() > MAX_SERVERS;
         inbounds.truncate(MAX_SERVERS.saturating_sub(self.servers.len()));
-        let mut known: BTreeSet<Permissions> = BTreeSet::new();
+        let mut known: BTreeSet<Ruleset> = BTreeSet::new();
         for (dataplane, inbound) in inbounds {
             let server = super::Server { dataplane, inbound, connection: asked.connection.clone() };
             let requires = InboundRequirement::of(mesh, &server);
             let (permissive, requires) = (requires.is_permissive(), Requirement::from(&requires));
-            if let Requirement::Permission(permissions) = &requires {
-                known.insert(permissions.clone());
+            if let Requirement::Permission(ruleset) = &requires {
+                known.insert(ruleset.clone());
             }
             let (place, server_names) = (Place::Inbound(dataplane, inbound), asked.server_names.clone());
             self.servers.push(Server { place, requires, permissive, server_names });
@@ -141,8 +143,8 @@ impl<'a> Servers<'a, '_, '_> {
         match mesh.reachability.row(&destination.id) {
             Some(_) if self.truncated || asked.plaintext => {}
             Some(row) => {
-                for rules in row.rulesets.iter().filter(|rules| !known.contains(&***rules)) {
-                    self.push(place, Requirement::Permission(Permissions::clone(rules)), asked);
+                for ruleset in row.rulesets.iter().filter(|ruleset| !known.contains(*ruleset)) {
+                    self.push(place, Requirement::Permission(ruleset.clone()), asked);
                 }
             }
             // Another zone has permissions that are not known here.

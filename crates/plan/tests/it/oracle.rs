@@ -124,7 +124,7 @@ fn graph_agrees(world: &World, classes: &Classes, truths: &Truths, seen: &mut Se
         let lets_in = row.map(|row| {
             known
                 .entry(row.clone())
-                .or_insert_with(|| classes.keys().map(|class| row.allows(class)).collect())
+                .or_insert_with(|| classes.keys().map(|class| graph.allows(row, class)).collect())
         });
         for (at, (name, client)) in classes.values().enumerate() {
             let (reaches, truth) = (lets_in.as_ref().is_none_or(|lets_in| lets_in[at]), of_classes[at]);

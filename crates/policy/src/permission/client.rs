@@ -110,7 +110,7 @@ impl ClientMatch {
     }
 
     /// As [`ClientMatch::matches`], for a client that asks for this server name.
-    fn matches_asking(&self, client: &Client, asked: Option<&str>) -> bool {
+    pub fn matches_asking(&self, client: &Client, asked: Option<&str>) -> bool {
         match self {
             ClientMatch::Anyone => true,
             ClientMatch::Tags(tags) => tags.iter().all(|(name, value)| {

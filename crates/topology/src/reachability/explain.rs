@@ -18,7 +18,7 @@ use std::{
 use policy::{Client, Decision, Effect, Permissions};
 use resources::{Resource, kinds::dataplane::Inbound, naming::Kri};
 
-use super::ClientClass;
+use super::{ClientClass, Ruleset};
 use crate::{DestinationId, MeshSnapshot, matching::MemberSelector};
 
 pub use change::{Change, Denial, Offer};
@@ -55,7 +55,7 @@ impl Verdict {
 pub enum Requirement {
     /// Nothing: clients come without a certificate.
     Nothing,
-    Permission(Permissions),
+    Permission(Ruleset),
     /// What is decided by MeshTrafficPermissions that only the servers' zone has.
     Unknown,
 }
@@ -263,8 +263,9 @@ fn answer(call: &Call<'_>, servers: &[Server<'_>], members: &[usize]) -> Answer 
             let reason = "denied: the client's certificate names no service".to_owned();
             said(Effect::Deny, sure, None, reason)
         }
-        Some((Requirement::Permission(permissions), server_names)) => {
-            let (client, decision) = named(permissions, client, server_names);
+        Some((Requirement::Permission(ruleset), server_names)) => {
+            let permissions = call.mesh.reachability.asked(ruleset, client);
+            let (client, decision) = named(&permissions, client, server_names);
             said(decision.effect, sure, decision.origin, permissions.explain(&client))
         }
     }

@@ -78,7 +78,7 @@ pub fn of(mesh: &MeshSnapshot, only: Option<&str>) -> Result<Graph, String> {
         let callers: BTreeSet<&str> = match is_wanted(id) {
             true => service.callers(mesh, &clients),
             // Only those that are drawn can call it here.
-            false => service.among(clients.iter().filter(|(_, node)| is_wanted(node))),
+            false => service.among(mesh, clients.iter().filter(|(_, node)| is_wanted(node))),
         };
         for from in callers {
             truncated |= edges.len() >= MAX_EDGES;
@@ -132,12 +132,14 @@ impl Service<'_> {
     /// Those of these clients that may call it, where not all clients may.
     fn among<'c>(
         &self,
+        mesh: &MeshSnapshot,
         clients: impl Iterator<Item = (&'c &'c ClientClass, &'c String)>,
     ) -> BTreeSet<&'c str> {
         if self.is_callable_by_all() {
             return BTreeSet::new();
         }
-        let allowed = |class: &ClientClass| self.rows.iter().flatten().any(|row| row.allows(class));
+        let rows = || self.rows.iter().flatten();
+        let allowed = |class: &ClientClass| rows().any(|row| mesh.reachability.allows(row, class));
         clients.filter(|(class, _)| allowed(class)).map(|(_, node)| node.as_str()).collect()
     }
 
@@ -146,7 +148,7 @@ impl Service<'_> {
         // One port that is open to all clients is enough.
         if self.is_callable_by_all() && self.rows.iter().all(Option::is_some) {
             let rows = || self.rows.iter().flatten();
-            let refused = |class: &ClientClass| !rows().any(|row| row.allows(class));
+            let refused = |class: &ClientClass| !rows().any(|row| mesh.reachability.allows(row, class));
             let exceptions = rows().flat_map(|row| mesh.reachability.exceptions(row));
             let named = exceptions.filter(|class| refused(class)).filter_map(|class| clients.get(class));
             except.extend(named.take(MAX_EXCEPTIONS).cloned());

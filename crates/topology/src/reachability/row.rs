@@ -8,10 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use policy::{Client, Permissions};
+use policy::{Client, Permissions, Rule, permission::AtMost};
 
 use super::{
-    ClientClass,
+    groups::ServerGroup,
     names::{self, Name},
 };
 
@@ -24,45 +24,118 @@ pub struct Row(Arc<(u64, Rules)>);
 pub struct Rules {
     /// Whether clients get in that no rule names.
     pub default: bool,
-    /// The distinct permissions of the inbounds that serve it, of which one suffices.
-    pub rulesets: Vec<Arc<Permissions>>,
+    /// What the inbounds ask that serve it, each once; one that lets a client in suffices.
+    pub rulesets: Vec<Ruleset>,
     /// The server names that clients may ask for, the one that they dial first. Empty where no rule asks for one.
     pub server_names: Vec<String>,
 }
 
+/// What inbounds ask of their clients.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ruleset {
+    pub permissions: Arc<Permissions>,
+    unseen: Option<UnseenServers>,
+}
+
+/// Servers that are not known here: further policies may allow what the permissions do not deny.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct UnseenServers {
+    group: Arc<ServerGroup>,
+    /// How many of the rules, the first, hold whatever other policies allow.
+    denies: usize,
+}
+
+impl From<Permissions> for Ruleset {
+    fn from(permissions: Permissions) -> Ruleset {
+        Ruleset::from(Arc::new(permissions))
+    }
+}
+
+impl From<Arc<Permissions>> for Ruleset {
+    fn from(permissions: Arc<Permissions>) -> Ruleset {
+        Ruleset { permissions, unseen: None }
+    }
+}
+
+impl Ruleset {
+    /// What servers ask at least that are not known here.
+    pub(crate) fn of_unseen(asked: AtMost, group: ServerGroup) -> Ruleset {
+        let unseen = UnseenServers { group: Arc::new(group), denies: asked.denies };
+        Ruleset { permissions: Arc::new(asked.permissions), unseen: Some(unseen) }
+    }
+
+    /// The group of the servers, where these are not known here.
+    pub(super) fn group(&self) -> Option<&Arc<ServerGroup>> {
+        self.unseen.as_ref().map(|unseen| &unseen.group)
+    }
+
+    /// The rules that hold whatever other policies allow, and the others.
+    pub(super) fn split(&self) -> (&[Rule], &[Rule]) {
+        let denies = self.unseen.as_ref().map_or(0, |unseen| unseen.denies);
+        self.permissions.rules.split_at_checked(denies).unwrap_or((&self.permissions.rules, &[]))
+    }
+
+    /// Whether the client gets in under one of the names, as far as the permissions say.
+    fn allows(&self, client: &Client, server_names: &[String]) -> bool {
+        match server_names.is_empty() {
+            true => self.permissions.allow(client, None),
+            false => server_names.iter().any(|name| self.permissions.allow(client, Some(name))),
+        }
+    }
+
+    /// Whether the client is denied under each of the names, whatever other policies allow.
+    fn denies(&self, client: &Client, server_names: &[String]) -> bool {
+        let (denies, _) = self.split();
+        let matches =
+            |asked: Option<&str>| denies.iter().any(|rule| rule.client.matches_asking(client, asked));
+        match server_names.is_empty() {
+            true => matches(None),
+            false => server_names.iter().all(|name| matches(Some(name))),
+        }
+    }
+}
+
 impl Row {
-    pub(crate) fn of(mut rulesets: Vec<Arc<Permissions>>, server_names: Vec<String>) -> Row {
+    pub(crate) fn of(mut rulesets: Vec<Ruleset>, server_names: Vec<String>) -> Row {
         rulesets.sort();
         rulesets.dedup();
-        let by_name =
-            rulesets.iter().flat_map(|rules| &rules.rules).any(|rule| names::asks_for_name(&rule.client));
+        let rules = || rulesets.iter().flat_map(|ruleset| &ruleset.permissions.rules);
+        let by_name = rules().any(|rule| names::asks_for_name(&rule.client));
         let server_names = if by_name { server_names } else { Vec::new() };
         let mut rules = Rules { default: false, rulesets, server_names };
-        rules.default = rules.allow(&Client::default());
+        rules.default = rules.rulesets.iter().any(|it| it.allows(&Client::default(), &rules.server_names));
         let mut hasher = DefaultHasher::new();
         rules.hash(&mut hasher);
         Row(Arc::new((hasher.finish(), rules)))
     }
 
-    /// Whether a client of the class gets in. Permissions keep no client out that calls without TLS.
-    pub fn allows(&self, client: &ClientClass) -> bool {
-        client.is_plain() || self.allow(client.client())
-    }
-
     /// What its rules name.
     pub(super) fn names(&self) -> BTreeSet<Name> {
-        let rules = self.rulesets.iter().flat_map(|rules| &rules.rules);
+        let rules = self.rulesets.iter().flat_map(|ruleset| &ruleset.permissions.rules);
         rules.filter_map(|rule| Name::in_match(&rule.client)).collect()
+    }
+
+    /// The rules of its inbounds.
+    pub(super) fn rules(&self) -> BTreeSet<&Permissions> {
+        self.rulesets.iter().map(|ruleset| &*ruleset.permissions).collect()
+    }
+
+    /// The groups of those who serve it and are not known here.
+    pub(super) fn groups(&self) -> BTreeSet<&Arc<ServerGroup>> {
+        self.rulesets.iter().filter_map(Ruleset::group).collect()
     }
 }
 
 impl Rules {
-    /// Whether an inbound lets the client in under one of the names.
-    pub fn allow(&self, client: &Client) -> bool {
-        self.rulesets.iter().any(|rules| match self.server_names.is_empty() {
-            true => rules.allow(client, None),
-            false => self.server_names.iter().any(|name| rules.allow(client, Some(name))),
-        })
+    /// Whether an inbound lets the client in under one of the names. `possibly` says whether servers of a group that are
+    /// not known here may let it in because of further policies.
+    pub(super) fn allow(&self, client: &Client, possibly: impl Fn(&ServerGroup) -> bool) -> bool {
+        let possible = |ruleset: &Ruleset| {
+            ruleset.group().is_some_and(|group| possibly(group))
+                && !ruleset.denies(client, &self.server_names)
+        };
+        let rulesets = || self.rulesets.iter();
+        rulesets().any(|it| it.allows(client, &self.server_names)) || rulesets().any(possible)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use policy::{Permissions, Policy, PolicySelector, permission};
 use resources::{Kind, Resource};
 
-use super::Unseen;
+use super::{Ruleset, Unseen};
 use crate::{MeshSnapshot, matching};
 
 /// The policies that select an inbound, lowest precedence first. Equal are those that consist of the same versions.
@@ -59,7 +59,7 @@ pub(crate) fn distinct<'a>(lists: impl Iterator<Item = &'a PolicyList>) -> Vec<&
 #[derive(Default)]
 pub(crate) struct RulesetCache {
     lists: HashMap<Vec<*const Policy>, Arc<Permissions>>,
-    unseen: HashMap<Unseen, Arc<Permissions>>,
+    unseen: HashMap<Unseen, Ruleset>,
 }
 
 impl RulesetCache {
@@ -70,16 +70,12 @@ impl RulesetCache {
         added_up.clone()
     }
 
-    pub(crate) fn of_unseen(
-        &mut self,
-        unseen: &Unseen,
-        permissions: impl FnOnce() -> Permissions,
-    ) -> Arc<Permissions> {
+    pub(crate) fn of_unseen(&mut self, unseen: &Unseen, ruleset: impl FnOnce() -> Ruleset) -> Ruleset {
         if let Some(known) = self.unseen.get(unseen) {
             return known.clone();
         }
-        let permissions = Arc::new(permissions());
-        self.unseen.insert(unseen.clone(), permissions.clone());
-        permissions
+        let ruleset = ruleset();
+        self.unseen.insert(unseen.clone(), ruleset.clone());
+        ruleset
     }
 }

@@ -3,9 +3,14 @@
 
 use std::sync::Arc;
 
-use policy::{Permissions, Policy, permission, select::is_of_zone, view::Role};
+use policy::{
+    Policy,
+    permission::{self, AtMost},
+    select::is_of_zone,
+    view::Role,
+};
 use resources::{
-    Kind, Labels, Resource,
+    Labels, Resource,
     kinds::{
         mesh_service::MeshService,
         tags::{ANY_VALUE, Tags},
@@ -14,7 +19,8 @@ use resources::{
     labels,
 };
 
-use crate::{matching::MemberSelector, selection::Selections, snapshot::is_shadow};
+use super::ServerGroup;
+use crate::{matching::MemberSelector, snapshot::is_shadow, state::index::Anchor};
 
 /// What is known of proxies that serve something.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -72,14 +78,8 @@ impl Unseen {
         Unseen { tags_are_complete: false, ..Unseen::listed(&with_values(tags), zone) }
     }
 
-    /// The most that the policies of the mesh may let in.
-    pub(crate) fn permissions<'p>(
-        &self,
-        selections: &Selections,
-        policy: impl Fn(&resources::Key) -> Option<&'p Arc<Policy>>,
-    ) -> Permissions {
-        let listed = selections.candidates_unseen(self).into_iter();
-        let candidates = listed.filter(|key| key.kind == Kind::MeshTrafficPermission).filter_map(policy);
+    /// What those of these policies let in at most that may select the proxies.
+    pub(crate) fn permissions<'p>(&self, candidates: impl Iterator<Item = &'p Arc<Policy>>) -> AtMost {
         let mut selecting: Vec<(&Arc<Policy>, bool)> = candidates
             .filter_map(|policy| match self.is_selected_by(policy) {
                 Some(false) => None,
@@ -88,6 +88,28 @@ impl Unseen {
             .collect();
         selecting.sort_by(|(a, _), (b, _)| a.view.precedence.cmp(&b.view.precedence));
         permission::at_most(selecting)
+    }
+
+    /// The servers that policies treat alike which ask for nothing that is known of these.
+    pub(crate) fn group(&self) -> ServerGroup {
+        let tags = self.tags.keys().filter(|_| self.tags_are_sure);
+        let labels = self.labels.keys().filter(|name| *name != labels::ZONE);
+        ServerGroup {
+            zone: self.zone.clone(),
+            tags: tags.cloned().collect(),
+            tags_are_complete: self.tags_are_complete,
+            labels: labels.cloned().collect(),
+        }
+    }
+
+    /// What policies may ask for that is known for sure.
+    pub(crate) fn anchors(&self) -> impl Iterator<Item = Anchor> {
+        let tags = self.tags.iter().filter(|_| self.tags_are_sure);
+        let tags = tags.flat_map(|(name, value)| {
+            [Anchor::Tag(name.clone(), value.clone()), Anchor::AnyTag(name.clone())]
+        });
+        let labels = self.labels.iter().map(|(name, value)| Anchor::Label(name.clone(), value.clone()));
+        tags.chain(labels)
     }
 
     /// Whether a policy selects these proxies; `None` where that depends on what is not known here.
@@ -125,16 +147,6 @@ impl Unseen {
             }
             _ => Some(false),
         }
-    }
-
-    /// The service of the inbounds, where it is known for sure.
-    pub(crate) fn service(&self) -> Option<&str> {
-        self.tags.get(labels::SERVICE).filter(|_| self.tags_are_sure).map(String::as_str)
-    }
-
-    /// Whether the value of a tag is known for sure.
-    pub(crate) fn has_surely(&self, tag: &str) -> bool {
-        self.tags_are_sure && self.tags.contains_key(tag)
     }
 
     fn has_tags<'t>(&self, wanted: impl Iterator<Item = (&'t str, &'t str)>, sidecars: bool) -> Option<bool> {

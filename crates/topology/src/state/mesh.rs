@@ -91,10 +91,8 @@ pub struct Round {
 
 impl Round {
     /// Notes what a changed row means to clients.
-    pub(super) fn note(&mut self, id: &DestinationId, change: RowChange) {
-        if change.any {
-            self.affected.rows.insert(id.clone());
-        }
+    pub(super) fn note(&mut self, change: RowChange) {
+        self.affected.rows |= change.rules;
         self.affected.reach.extend(change.classes);
         self.affected.reach_by_default |= change.default;
     }

@@ -1,18 +1,15 @@
 //! Who may call what, brought in line with what changed.
 
+mod egress_index;
+mod unseen_index;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use imbl::{OrdMap, OrdSet};
-use policy::{Permissions, Policy, permission};
+use policy::{Permissions, permission};
 use resources::{
-    Key, Kind, Resource,
-    kinds::{
-        dataplane::Inbound,
-        mesh::Mesh,
-        mesh_service::MeshService,
-        tags,
-        target_ref::{TargetRef, TargetRefKind},
-    },
+    Kind, Resource,
+    kinds::{dataplane::Inbound, mesh::Mesh, mesh_service::MeshService, tags},
     labels,
 };
 
@@ -23,10 +20,14 @@ use super::{
 };
 use crate::{
     ClientClass, ClientTls, Destination, DestinationId, Reachability, Row, identities,
-    lists::{add_to, remove_from},
     matching::{self, MemberSelector},
-    reachability::{PolicyLists, RulesetCache, Unseen, distinct, of_inbounds},
+    reachability::{
+        PolicyGroup, PolicyLists, RowChange, Ruleset, RulesetCache, Unseen, distinct, of_inbounds,
+        shared_allows,
+    },
 };
+use egress_index::EgressIndex;
+use unseen_index::UnseenIndex;
 
 /// Who may call what in a mesh, and what that is made from.
 #[derive(Debug, Clone, Default)]
@@ -36,68 +37,36 @@ pub(super) struct Reach {
     classes: OrdMap<Arc<str>, ClientClass>,
     /// For each Dataplane the policies about its inbounds; `None` where these let in every client.
     guards: OrdMap<Arc<str>, Option<PolicyLists>>,
-    /// What is served by proxies that are not known here, with what is known of them.
-    unseen: OrdMap<Subject, Arc<[Unseen]>>,
-    /// Those of which the service is known, by service (`kuma.io/service`).
-    unseen_of: OrdMap<String, OrdSet<Subject>>,
-    /// The others: a policy for any service may select them.
-    unseen_of_any: OrdSet<Subject>,
+    unseen: UnseenIndex,
+    outside: EgressIndex,
     /// How many rows were worked out, and how often it was asked whether a policy selects proxies that are not known
     /// here.
     pub(super) work: u64,
 }
 
 impl Reach {
-    /// Takes in what is known of the proxies that serve a subject.
-    fn replace_unseen(&mut self, subject: Subject, servers: Vec<Unseen>) {
-        if let Some(before) = self.unseen.remove(&subject) {
-            match services(&before) {
-                Some(services) => {
-                    services.iter().for_each(|service| remove_from(&mut self.unseen_of, service, &subject));
-                }
-                None => drop(self.unseen_of_any.remove(&subject)),
+    /// Takes in a permission; says what is different for clients because of what policies may allow at servers that are
+    /// not known here.
+    fn take_permission(&mut self, change: &PolicyChange) -> [RowChange; 2] {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        self.unseen.replace_policy(old, new);
+        self.outside.replace_policy(old, new);
+        let [old, new] = [old, new].map(|policy| {
+            let policy = policy?;
+            Some((PolicyGroup::of(policy)?, shared_allows(policy)?))
+        });
+        let graph = &mut self.graph;
+        match (old, new) {
+            (Some((group, before)), Some((same, after))) if group == same => {
+                [graph.replace_possible(&group, [&before, &after]), RowChange::default()]
+            }
+            (old, new) => {
+                let gone = old.map(|(group, allows)| graph.replace_possible(&group, [&allows, &[]]));
+                let come = new.map(|(group, allows)| graph.replace_possible(&group, [&[], &allows]));
+                [gone.unwrap_or_default(), come.unwrap_or_default()]
             }
         }
-        if servers.is_empty() {
-            return;
-        }
-        match services(&servers) {
-            Some(services) => {
-                services
-                    .into_iter()
-                    .for_each(|service| add_to(&mut self.unseen_of, service, subject.clone()));
-            }
-            None => drop(self.unseen_of_any.insert(subject.clone())),
-        }
-        self.unseen.insert(subject, servers.into());
     }
-
-    /// The subjects that a policy may select, as far as the service tells.
-    fn unseen_candidates(&self, policy: &Policy) -> Vec<&Subject> {
-        match service_of(&policy.view.top) {
-            Some(service) => {
-                self.unseen_of.get(service).into_iter().flatten().chain(&self.unseen_of_any).collect()
-            }
-            None => self.unseen.keys().collect(),
-        }
-    }
-}
-
-/// The one service whose inbounds a reference may mean; `None` where it may mean those of several.
-fn service_of(top: &TargetRef) -> Option<&str> {
-    match top.kind {
-        TargetRefKind::MeshService | TargetRefKind::MeshServiceSubset => top.name.as_deref(),
-        TargetRefKind::MeshSubset => {
-            let service = top.tags.as_ref()?.get(labels::SERVICE)?;
-            Some(service.as_str()).filter(|service| *service != tags::ANY_VALUE)
-        }
-        _ => None,
-    }
-}
-
-/// The services that proxies have which are not known here; `None` where some may have any.
-fn services(servers: &[Unseen]) -> Option<BTreeSet<String>> {
-    servers.iter().map(|servers| servers.service().map(str::to_owned)).collect()
 }
 
 impl MeshState {
@@ -112,15 +81,12 @@ impl MeshState {
         for name in &dataplanes {
             self.count_client(name);
         }
-        let mut work = 0;
         let changes = round.affected.policies.iter().filter(|change| is_permission(change));
-        for change in changes {
-            dataplanes.extend(self.may_be_selected(change));
-            let (unseen, asked) = self.may_be_selected_unseen(change);
-            subjects.extend(unseen);
-            work += asked;
+        for change in changes.cloned().collect::<Vec<_>>() {
+            self.reach.take_permission(&change).into_iter().for_each(|change| round.note(change));
+            dataplanes.extend(self.may_be_selected(&change));
+            subjects.extend(self.may_be_selected_elsewhere(&change));
         }
-        self.reach.work += work;
         for name in &dataplanes {
             if self.guard(name)
                 && let Some(dataplane) = self.dataplanes.get(name)
@@ -135,8 +101,7 @@ impl MeshState {
         let mut added_up = RulesetCache::default();
         let gone = round.affected.destinations.iter().filter(|id| !self.destinations.contains_key(*id));
         for id in gone.cloned().collect::<Vec<_>>() {
-            let change = self.reach.graph.remove(&id);
-            round.note(&id, change);
+            round.note(self.reach.graph.remove(&id));
         }
         // Who claims a destination may be another one than before.
         let claimed = round.affected.destinations.iter().filter_map(|id| self.claims.get(id)?.get_min());
@@ -144,11 +109,17 @@ impl MeshState {
         // Services come before those that consist of services.
         while let Some(subject) = subjects.pop_first() {
             let Some(offer) = self.built.get(&subject) else {
-                self.reach.replace_unseen(subject, Vec::new());
+                self.reach.unseen.replace_servers(&subject, Vec::new());
+                self.reach.outside.replace_subject(&subject, std::iter::empty());
                 continue;
             };
             let own = |id: &&DestinationId| self.claims.get(*id).and_then(OrdSet::get_min) == Some(&subject);
             let ids: Vec<DestinationId> = offer.keys().filter(own).cloned().collect();
+            if let Subject::External(_) = subject {
+                let destinations = ids.iter().filter_map(|id| self.destinations.get(id));
+                let names = destinations.flat_map(|destination| destination.server_names.iter());
+                self.reach.outside.replace_subject(&subject, names);
+            }
             let mut unseen = self.remote(&subject);
             let remote = unseen.clone();
             for id in ids {
@@ -161,9 +132,9 @@ impl MeshState {
                     let claimants = self.claims.get(&id).into_iter().flatten();
                     subjects.extend(claimants.flat_map(|claimant| self.made_of(claimant)));
                 }
-                round.note(&id, change);
+                round.note(change);
             }
-            self.reach.replace_unseen(subject, unseen);
+            self.reach.unseen.replace_servers(&subject, unseen);
         }
     }
 
@@ -222,24 +193,17 @@ impl MeshState {
         names
     }
 
-    /// What is served by proxies that are not known here, or lies outside of the mesh, and a policy may have selected
-    /// or may select; and how many were asked.
-    fn may_be_selected_unseen(&self, change: &PolicyChange) -> (Vec<Subject>, u64) {
-        let (mut subjects, mut asked) = (Vec::new(), 0);
+    /// What is served by proxies that are not known here, or lies outside of the mesh, and has to be worked out again
+    /// because of a policy that may have selected or may select it.
+    fn may_be_selected_elsewhere(&mut self, change: &PolicyChange) -> Vec<Subject> {
+        let mut subjects = Vec::new();
         for policy in change.versions() {
-            for subject in self.reach.unseen_candidates(policy) {
-                asked += 1;
-                let servers = self.reach.unseen.get(subject).into_iter().flat_map(|servers| servers.iter());
-                if servers.into_iter().any(|servers| servers.is_selected_by(policy) != Some(false)) {
-                    subjects.push(subject.clone());
-                }
-            }
+            let selected = self.reach.unseen.selected_by(policy);
+            self.reach.work += selected.asked;
+            subjects.extend(selected.subjects);
+            subjects.extend(self.reach.outside.named_by(policy));
         }
-        if change.versions().any(|policy| policy::select::is_for_every_sidecar(policy)) {
-            let outside = self.built.keys().filter(|subject| matches!(subject, Subject::External(_)));
-            subjects.extend(outside.cloned());
-        }
-        (subjects, asked)
+        subjects
     }
 
     /// What decides about a destination, `None` where it is reachable for every client; and the servers that are not
@@ -255,7 +219,7 @@ impl MeshState {
         let Some(destination) = self.destinations.get(id) else { return open };
         let ClientTls::Mesh { sni, .. } = &destination.tls else { return open };
         let known = match subject {
-            Subject::External(_) => self.at_egress(destination).map(|it| vec![Arc::new(it)]),
+            Subject::External(_) => self.at_egress(destination).map(|it| vec![Ruleset::from(it)]),
             Subject::MultiZone(_) => self.of_members(destination, subject),
             Subject::Service(_) | Subject::Tags(_) => self.of_inbounds(destination, subject, added_up),
         };
@@ -265,9 +229,12 @@ impl MeshState {
             return open;
         }
         let absent = if rulesets.is_empty() && remote.is_empty() { self.absent(subject) } else { None };
-        let policies = |key: &Key| self.policies.get(key);
         for unseen in remote.iter().chain(&absent) {
-            rulesets.push(added_up.of_unseen(unseen, || unseen.permissions(&self.selections, policies)));
+            rulesets.push(added_up.of_unseen(unseen, || {
+                let candidates = self.reach.unseen.candidates(unseen).into_iter();
+                let asked = unseen.permissions(candidates.filter_map(|key| self.policies.get(key)));
+                Ruleset::of_unseen(asked, unseen.group())
+            }));
         }
         if rulesets.is_empty() {
             return open;
@@ -283,7 +250,7 @@ impl MeshState {
         destination: &Destination,
         subject: &Subject,
         added_up: &mut RulesetCache,
-    ) -> Option<Vec<Arc<Permissions>>> {
+    ) -> Option<Vec<Ruleset>> {
         let service = self.key_of(subject).and_then(|key| self.services.get(&key));
         let port = service.and_then(|service| {
             let spec = service.spec.get::<MeshService>()?;
@@ -306,11 +273,11 @@ impl MeshState {
             let guarded = matching::inbounds(dataplane).iter().zip(guards.iter());
             lists.extend(guarded.filter(|(inbound, _)| serves(*inbound)).map(|(_, list)| list));
         }
-        Some(distinct(lists.into_iter()).into_iter().map(|list| added_up.of(list)).collect())
+        Some(distinct(lists.into_iter()).into_iter().map(|list| added_up.of(list).into()).collect())
     }
 
     /// What the members of a MeshMultiZoneService say at a port; `None` where one of them lets in every client.
-    fn of_members(&self, destination: &Destination, subject: &Subject) -> Option<Vec<Arc<Permissions>>> {
+    fn of_members(&self, destination: &Destination, subject: &Subject) -> Option<Vec<Ruleset>> {
         let mut rulesets = Vec::new();
         for name in self.zones.members(subject) {
             let Some(offer) = self.built.get(&Subject::Service(name.clone())) else { continue };
@@ -324,8 +291,8 @@ impl MeshState {
     /// The clients that an egress lets out to a destination; `None` where it lets out every client, or none is called.
     fn at_egress(&self, destination: &Destination) -> Option<Permissions> {
         destination.external.as_ref()?.behind_egress.as_ref()?;
-        let everyone = self.selections.for_all_of_kind(Kind::MeshTrafficPermission);
-        let policies = everyone.filter_map(|key| self.policies.get(key));
+        let about = self.reach.outside.policies(&destination.server_names).into_iter();
+        let policies = about.filter_map(|key| self.policies.get(key));
         let policies = policy::PolicySelector::default().for_every_sidecar(policies, &self.zone);
         let mesh = self.mesh.as_ref()?;
         let forbidden = mesh.spec.get::<Mesh>().is_some_and(Mesh::forbids_external_services);

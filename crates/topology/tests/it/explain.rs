@@ -60,7 +60,7 @@ fn asked(mesh: &MeshSnapshot, client: &str, to: &str, trims: bool, plain: bool) 
             let policies = mesh.policies_of(Kind::MeshTrafficPermission);
             let selector = policy::PolicySelector::default();
             let asked = policy::permission::resolve(policies, dataplane, inbound, &selector);
-            let requires = if plain { Requirement::Nothing } else { Requirement::Permission(asked) };
+            let requires = if plain { Requirement::Nothing } else { Requirement::Permission(asked.into()) };
             let place = Place::Inbound(dataplane, inbound);
             Server { place, requires, permissive: false, server_names: Arc::default() }
         })
@@ -221,7 +221,7 @@ fn all_instances_are_opened_and_what_is_opened_besides_is_said() {
 fn unseen(mesh: &MeshSnapshot, serving: &[Serving]) -> Explanation {
     let client = ClientClass::of(mesh, &mesh.dataplanes["web-1"]);
     let call = Call { serving, ..call(mesh, &client, "backend", false) };
-    let requires = Requirement::Permission(policy::Permissions::default());
+    let requires = Requirement::Permission(policy::Permissions::default().into());
     explain(
         &call,
         &[Server { place: Place::Unseen, requires, permissive: false, server_names: Arc::default() }],
@@ -325,7 +325,7 @@ fn the_server_name_that_is_let_in_counts() {
             let server_names: Arc<[String]> = names.into_iter().map(str::to_owned).collect();
             let call = call(&mesh, &client, "b", false);
             let place = Place::Inbound(dataplane, inbound);
-            let requires = Requirement::Permission(asked.clone());
+            let requires = Requirement::Permission(asked.clone().into());
             explain(&call, &[Server { place, requires, permissive: false, server_names }]).verdict
         })
         .collect();
@@ -343,7 +343,7 @@ fn a_server_that_is_not_known_here_may_let_in_whom_it_does_not_surely_refuse() {
     for (client, verdict) in [("web-1", Verdict::Unknown), ("batch-1", Verdict::Trimmed)] {
         let client = ClientClass::of(&mesh, &mesh.dataplanes[client]);
         let call = call(&mesh, &client, "b", true);
-        let requires = Requirement::Permission(requires.clone());
+        let requires = Requirement::Permission(requires.clone().into());
         let server =
             Server { place: Place::Unseen, requires, permissive: false, server_names: Arc::default() };
         let found = explain(&call, &[server]);
@@ -357,9 +357,9 @@ fn an_egress_is_asked_by_server_name_and_so_is_what_is_offered() {
     let client = ClientClass::of(&mesh, &mesh.dataplanes["web-1"]);
     let names: Arc<[String]> = Arc::new(["the-name".to_owned()]);
     let call = call(&mesh, &client, "outside", false);
-    let server = |requires| Server {
+    let server = |requires: policy::Permissions| Server {
         place: Place::Egress,
-        requires: Requirement::Permission(requires),
+        requires: Requirement::Permission(requires.into()),
         permissive: false,
         server_names: names.clone(),
     };

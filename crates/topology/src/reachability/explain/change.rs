@@ -167,8 +167,9 @@ enum Refusal {
 impl Refusal {
     /// `None` where the client is let in.
     fn of(call: &Call<'_>, server: &Server<'_>) -> Option<Refusal> {
-        let Requirement::Permission(permissions) = &server.requires else { return None };
-        let (client, decision) = named(permissions, call.client.client(), &server.server_names);
+        let Requirement::Permission(ruleset) = &server.requires else { return None };
+        let permissions = call.mesh.reachability.asked(ruleset, call.client.client());
+        let (client, decision) = named(&permissions, call.client.client(), &server.server_names);
         if decision.is_allowed() {
             return None;
         }
@@ -406,7 +407,7 @@ impl Offering<'_> {
         let (requires, server_names) = match own {
             Some(own) => (own.requires.clone(), own.server_names.clone()),
             None => match permissions() {
-                Some(permissions) => (Requirement::Permission(permissions), Arc::default()),
+                Some(permissions) => (Requirement::Permission(permissions.into()), Arc::default()),
                 None => return Beside::Harmless,
             },
         };

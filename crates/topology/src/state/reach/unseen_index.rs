@@ -1,0 +1,181 @@
+//! Servers that are not known here and permissions, each found from the other without looking at all of them.
+//!
+//! Both are grouped (`reachability::groups`). Where a group of policies asks for something that is known of a group of
+//! servers, either side finds the other by its value. What policies allow that may select every server of a group is
+//! shared by the group (`reachability::possible`): no server is asked about them.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use imbl::{OrdMap, OrdSet};
+use policy::Policy;
+use resources::Key;
+
+use crate::{
+    lists::{add_to, remove_from},
+    reachability::{Known, PolicyGroup, Relation, ServerGroup, Unseen, asked, shared_allows},
+    state::index::{Anchor, Subject},
+};
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct UnseenIndex {
+    /// What is served by proxies that are not known here, with what is known of them.
+    servers: OrdMap<Subject, Arc<[Unseen]>>,
+    groups: OrdMap<ServerGroup, ServerList>,
+    policies: OrdMap<PolicyGroup, PolicyList>,
+}
+
+/// The subjects of a group of servers.
+#[derive(Debug, Clone, Default)]
+struct ServerList {
+    all: OrdSet<Subject>,
+    /// By what is known of their servers.
+    by_value: OrdMap<Anchor, OrdSet<Subject>>,
+}
+
+/// The permissions of a group of policies.
+#[derive(Debug, Clone, Default)]
+struct PolicyList {
+    all: OrdSet<Key>,
+    /// Those that allow something which is not shared.
+    unshared: OrdSet<Key>,
+    /// By each tag and label that they ask for.
+    by_value: OrdMap<Anchor, OrdSet<Key>>,
+}
+
+/// Subjects that a policy may select, and how many were asked.
+pub(super) struct Selected {
+    pub subjects: Vec<Subject>,
+    pub asked: u64,
+}
+
+impl UnseenIndex {
+    /// Takes in what is known of the proxies that serve a subject.
+    pub(super) fn replace_servers(&mut self, subject: &Subject, servers: Vec<Unseen>) {
+        if self.servers.get(subject).map_or(servers.is_empty(), |before| **before == *servers) {
+            return;
+        }
+        let before = self.servers.remove(subject);
+        for unseen in before.iter().flat_map(|before| before.iter()) {
+            let group = unseen.group();
+            let Some(list) = self.groups.get_mut(&group) else { continue };
+            list.all.remove(subject);
+            unseen.anchors().for_each(|anchor| remove_from(&mut list.by_value, &anchor, subject));
+            if list.all.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+        for unseen in &servers {
+            let list = self.groups.entry(unseen.group()).or_default();
+            list.all.insert(subject.clone());
+            unseen.anchors().for_each(|anchor| add_to(&mut list.by_value, anchor, subject.clone()));
+        }
+        if !servers.is_empty() {
+            self.servers.insert(subject.clone(), servers.into());
+        }
+    }
+
+    /// Takes in a permission as it is now.
+    pub(super) fn replace_policy(&mut self, old: Option<&Policy>, new: Option<&Policy>) {
+        if let Some((policy, group)) = grouped(old)
+            && let Some(list) = self.policies.get_mut(&group)
+        {
+            let key = &policy.resource.key;
+            list.all.remove(key);
+            list.unshared.remove(key);
+            asked(&policy.view.top).iter().for_each(|anchor| remove_from(&mut list.by_value, anchor, key));
+            if list.all.is_empty() {
+                self.policies.remove(&group);
+            }
+        }
+        if let Some((policy, group)) = grouped(new) {
+            let (key, list) = (&policy.resource.key, self.policies.entry(group).or_default());
+            list.all.insert(key.clone());
+            if shared_allows(policy).is_none() {
+                list.unshared.insert(key.clone());
+            }
+            let anchors = asked(&policy.view.top).into_iter();
+            anchors.for_each(|anchor| add_to(&mut list.by_value, anchor, key.clone()));
+        }
+    }
+
+    /// The permissions that may select these proxies, but for those whose allows the group shares.
+    pub(super) fn candidates(&self, unseen: &Unseen) -> BTreeSet<&Key> {
+        let group = unseen.group();
+        let mut found = BTreeSet::new();
+        for (policies, list) in &self.policies {
+            match policies.relation(&group) {
+                Relation::Nothing => {}
+                Relation::All => found.extend(&list.all),
+                Relation::Possible => found.extend(&list.unshared),
+                Relation::ByValue(known) => {
+                    let anchors = unseen.anchors().filter(|anchor| known.is_of(anchor));
+                    let listed = anchors.filter_map(|anchor| list.by_value.get(&anchor));
+                    found.extend(listed.flatten());
+                }
+            }
+        }
+        found
+    }
+
+    /// The subjects that a permission may select and do not share what it allows.
+    pub(super) fn selected_by(&self, policy: &Policy) -> Selected {
+        let mut selected = Selected { subjects: Vec::new(), asked: 0 };
+        let Some(group) = PolicyGroup::of(policy) else { return selected };
+        let is_shared = shared_allows(policy).is_some();
+        for (servers, list) in &self.groups {
+            let candidates = match group.relation(servers) {
+                Relation::Nothing => None,
+                Relation::Possible if is_shared => None,
+                Relation::Possible | Relation::All => Some(&list.all),
+                Relation::ByValue(_) => list.rarest(asked(&policy.view.top)),
+            };
+            selected.asked += 1;
+            for subject in candidates.into_iter().flatten() {
+                selected.asked += 1;
+                let servers = self.servers.get(subject).into_iter().flat_map(|servers| servers.iter());
+                if servers.into_iter().any(|servers| servers.is_selected_by(policy) != Some(false)) {
+                    selected.subjects.push(subject.clone());
+                }
+            }
+        }
+        selected
+    }
+}
+
+impl ServerList {
+    /// The fewest of those that have what is known and asked for.
+    fn rarest(&self, asked: Vec<Anchor>) -> Option<&OrdSet<Subject>> {
+        let known = asked.iter().filter(|anchor| self.is_known(anchor));
+        let lists = known.map(|anchor| self.by_value.get(anchor));
+        lists.min_by_key(|list| list.map_or(0, OrdSet::len)).flatten()
+    }
+
+    /// Whether the group knows the tag or label, with whatever value.
+    fn is_known(&self, anchor: &Anchor) -> bool {
+        let first = match anchor {
+            Anchor::Tag(name, _) | Anchor::AnyTag(name) => Anchor::AnyTag(name.clone()),
+            Anchor::Label(name, _) => Anchor::Label(name.clone(), String::new()),
+            Anchor::Name(_) => return false,
+        };
+        let next = self.by_value.range(first..).next().map(|(anchor, _)| anchor);
+        match (anchor, next) {
+            (Anchor::Tag(name, _) | Anchor::AnyTag(name), Some(Anchor::AnyTag(known))) => name == known,
+            (Anchor::Label(name, _), Some(Anchor::Label(known, _))) => name == known,
+            _ => false,
+        }
+    }
+}
+
+impl Known<'_> {
+    fn is_of(self, anchor: &Anchor) -> bool {
+        match (self, anchor) {
+            (Known::Tag(known), Anchor::Tag(name, _) | Anchor::AnyTag(name))
+            | (Known::Label(known), Anchor::Label(name, _)) => known == name,
+            _ => false,
+        }
+    }
+}
+
+fn grouped(policy: Option<&Policy>) -> Option<(&Policy, PolicyGroup)> {
+    policy.and_then(|policy| Some((policy, PolicyGroup::of(policy)?)))
+}
