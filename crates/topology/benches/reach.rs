@@ -70,6 +70,20 @@ fn service(number: usize) -> Change {
     present(Kind::MeshService, &name, &[], spec)
 }
 
+/// A service of another zone, of which no Dataplane is known here.
+fn remote(number: usize) -> Change {
+    let name = format!("remote-{number}");
+    let spec = json!({ "selector": { "dataplaneTags": { "kuma.io/service": name } },
+        "ports": [{ "port": 80, "targetPort": 80, "appProtocol": "http" }] });
+    let labels = [
+        ("kuma.io/origin", "global"),
+        ("kuma.io/zone", "west"),
+        ("kuma.io/display-name", &name),
+        ("kuma.io/managed-by", "k8s-controller"),
+    ];
+    present(Kind::MeshService, &name, &labels, spec)
+}
+
 /// The clients of a service: so many, a number of services away.
 fn clients(number: usize, count: usize, services: usize) -> Vec<usize> {
     (1..=count).map(|step| (number + 7 * step) % services).collect()
@@ -201,7 +215,21 @@ fn one_change(services: usize, times: usize) -> Value {
         "permissionMicroseconds": permission,
         "dataplaneMicroseconds": dataplane,
         "newClassMicroseconds": class,
+        "elsewhereMicroseconds": elsewhere(&mut state, services, times),
     })
+}
+
+/// As many services of another zone come, and permissions by labels, which any of them may have, change.
+fn elsewhere(state: &mut State, services: usize, times: usize) -> f64 {
+    state.apply(&(0..services).map(remote).collect::<Vec<_>>());
+    let by_label = |time: usize, shift: usize| {
+        let number = 2 * ((time * 37) % (services / 2)) + 1;
+        let mut named = clients(number, CLIENTS, services);
+        named[time % CLIENTS] = (number + shift) % services;
+        permission(number, &named)
+    };
+    state.apply(&(0..times).map(|time| by_label(time, 3)).collect::<Vec<_>>());
+    folding(state, (0..times).map(|time| by_label(time, 4)))
 }
 
 /// The proxy of a service at another address.

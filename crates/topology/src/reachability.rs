@@ -37,9 +37,9 @@ use policy::{Client, Permissions, Rule};
 
 use crate::{
     DestinationId,
-    lists::{add_to, remove_from},
+    lists::{List, Lists, add_to, remove_from},
 };
-use names::Name;
+use names::{ByName, Name};
 use possible::PossibleAllows;
 
 pub use client_class::ClientClass;
@@ -59,17 +59,17 @@ pub struct Reachability {
     /// The destinations that let in clients that no rule names, those without a row among them.
     open: OrdSet<DestinationId>,
     /// Who has each row.
-    members: OrdMap<Row, OrdSet<DestinationId>>,
+    members: Lists<Row, DestinationId>,
     /// The rows by what their rules name.
-    naming: OrdMap<Name, OrdSet<Row>>,
+    naming: Lists<Name, Row>,
     /// The rows of servers that are not known here.
-    grouped: OrdMap<Arc<ServerGroup>, OrdSet<Row>>,
+    grouped: Lists<Arc<ServerGroup>, Row>,
     /// What policies allow that may select such servers.
     possible: PossibleAllows,
     /// The classes, and how many Dataplanes are of each.
     classes: OrdMap<ClientClass, usize>,
     /// The classes by what rules may name of them.
-    named: OrdMap<Name, OrdSet<ClientClass>>,
+    named: ByName<ClientClass>,
     /// The classes without a certificate.
     plain: OrdSet<ClientClass>,
 }
@@ -110,8 +110,8 @@ impl Reachability {
         let possible: BTreeSet<&ServerGroup> = self.grouped.keys().filter(possibly).map(|it| &**it).collect();
         let mut rows = self.rows_naming(client);
         rows.extend(possible.iter().filter_map(|group| self.grouped.get(*group)).flatten());
-        let mut denied: Vec<&OrdSet<DestinationId>> = Vec::new();
-        let mut allowed: Vec<&OrdSet<DestinationId>> = Vec::new();
+        let mut denied: Vec<&List<DestinationId>> = Vec::new();
+        let mut allowed: Vec<&List<DestinationId>> = Vec::new();
         for row in rows {
             match (row.default, row.allow(client.client(), |group| possible.contains(group))) {
                 (true, false) => denied.extend(self.members.get(row)),
@@ -169,9 +169,7 @@ impl Reachability {
         let count = self.classes.entry(class.clone()).or_default();
         *count += 1;
         if *count == 1 {
-            for name in names::of_client(class.client()) {
-                add_to(&mut self.named, name, class.clone());
-            }
+            self.named.add(class.client(), class);
             if class.is_plain() {
                 self.plain.insert(class.clone());
             }
@@ -185,9 +183,7 @@ impl Reachability {
         if *count == 0 {
             self.classes.remove(class);
             self.plain.remove(class);
-            for name in names::of_client(class.client()) {
-                remove_from(&mut self.named, &name, class);
-            }
+            self.named.remove(class.client(), class);
         }
     }
 
@@ -243,7 +239,7 @@ impl Reachability {
         }
         let mut change = RowChange { any: true, ..RowChange::default() };
         let names = || before.iter().chain(after).map(|(name, _)| name);
-        let named = || names().flat_map(|name| names::found(&self.named, name)).flatten();
+        let named = || names().flat_map(|name| self.named.found(name));
         if named().nth(MOST_CLASSES).is_some() {
             change.default = true;
             return change;
@@ -315,7 +311,7 @@ impl Reachability {
     /// The classes that a rule of the row names; some of them more than once.
     fn classes_named<'a>(&'a self, row: &Row) -> impl Iterator<Item = &'a ClientClass> + use<'a> {
         let names: Vec<Name> = row.names().into_iter().collect();
-        names.into_iter().flat_map(move |name| names::found(&self.named, &name)).flatten()
+        names.into_iter().flat_map(move |name| self.named.found(&name))
     }
 
     /// The classes that may get in where servers of a group are, because of policies that may select these.
@@ -323,7 +319,7 @@ impl Reachability {
         &'a self,
         group: &ServerGroup,
     ) -> impl Iterator<Item = &'a ClientClass> + use<'a> {
-        self.possible.names(group).flat_map(|name| names::found(&self.named, name)).flatten()
+        self.possible.names(group).flat_map(|name| self.named.found(name))
     }
 
     /// The rows of which a rule names the client.

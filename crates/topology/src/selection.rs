@@ -19,8 +19,8 @@ use resources::{
 };
 
 use crate::{
-    lists::{add_to, remove_from},
-    state::index::Anchor,
+    lists::{List, Lists, add_to, remove_from},
+    state::index::{Anchor, AnchorId},
 };
 
 /// Where a policy is listed.
@@ -35,9 +35,9 @@ enum Reach {
 #[derive(Debug, Clone, Default)]
 pub struct Selections {
     for_all: OrdSet<Key>,
-    policies: OrdMap<Anchor, OrdSet<Key>>,
+    policies: Lists<AnchorId, Key>,
     reach: OrdMap<Key, Reach>,
-    dataplanes: OrdMap<Anchor, OrdSet<Arc<str>>>,
+    dataplanes: Lists<AnchorId, Arc<str>>,
     /// Policies that refer to MeshHTTPRoutes: what they mean changes with the routes.
     referring_to_routes: OrdSet<Key>,
     /// Policies that refer to MeshOpenTelemetryBackends.
@@ -48,7 +48,7 @@ impl Selections {
     /// The policies that may select a Dataplane, sorted by kind and name.
     pub fn candidates(&self, dataplane: &Resource) -> BTreeSet<&Key> {
         let anchors = anchors_of(dataplane);
-        let listed = anchors.iter().filter_map(|anchor| self.policies.get(anchor)).flatten();
+        let listed = anchors.iter().filter_map(|anchor| self.policies.get(&anchor.id())).flatten();
         self.for_all.iter().chain(listed).collect()
     }
 
@@ -62,14 +62,14 @@ impl Selections {
         match self.reach_of(top) {
             Reach::All => None,
             Reach::Nothing => Some(Vec::new()),
-            Reach::Listed(anchor) => Some(self.dataplanes.get(&anchor).into_iter().flatten().collect()),
+            Reach::Listed(anchor) => Some(self.dataplanes.get(&anchor.id()).into_iter().flatten().collect()),
         }
     }
 
     /// Whether a Dataplane serves this service by its tags.
     pub fn serves(&self, service: &str) -> bool {
         let tag = Anchor::Tag(labels::SERVICE.to_owned(), service.to_owned());
-        self.dataplanes.contains_key(&tag)
+        self.dataplanes.contains_key(&tag.id())
     }
 
     /// The policies that refer to MeshHTTPRoutes.
@@ -85,7 +85,7 @@ impl Selections {
     pub(crate) fn replace_policy(&mut self, key: &Key, policy: Option<&Policy>) {
         match self.reach.remove(key) {
             Some(Reach::All) => drop(self.for_all.remove(key)),
-            Some(Reach::Listed(anchor)) => remove_from(&mut self.policies, &anchor, key),
+            Some(Reach::Listed(anchor)) => remove_from(&mut self.policies, &anchor.id(), key),
             Some(Reach::Nothing) | None => {}
         }
         self.referring_to_routes.remove(key);
@@ -94,7 +94,7 @@ impl Selections {
         let reach = self.reach_of(&policy.view.top);
         match &reach {
             Reach::All => drop(self.for_all.insert(key.clone())),
-            Reach::Listed(anchor) => add_to(&mut self.policies, anchor.clone(), key.clone()),
+            Reach::Listed(anchor) => add_to(&mut self.policies, anchor.id(), key.clone()),
             Reach::Nothing => {}
         }
         self.reach.insert(key.clone(), reach);
@@ -111,11 +111,11 @@ impl Selections {
         let (before, after) = (anchors(old), anchors(new));
         if let Some(old) = old {
             let gone = before.difference(&after);
-            gone.for_each(|anchor| remove_from(&mut self.dataplanes, anchor, &old.key.name));
+            gone.for_each(|anchor| remove_from(&mut self.dataplanes, &anchor.id(), &old.key.name));
         }
         if let Some(new) = new {
             let fresh = after.difference(&before);
-            fresh.for_each(|anchor| add_to(&mut self.dataplanes, anchor.clone(), new.key.name.clone()));
+            fresh.for_each(|anchor| add_to(&mut self.dataplanes, anchor.id(), new.key.name.clone()));
         }
     }
 
@@ -144,7 +144,7 @@ impl Selections {
                 return Reach::Nothing;
             }
         };
-        let listed = |anchor: &Anchor| self.dataplanes.get(anchor).map_or(0, OrdSet::len);
+        let listed = |anchor: &Anchor| self.dataplanes.get(&anchor.id()).map_or(0, List::len);
         anchors.into_iter().min_by_key(listed).map_or(Reach::All, Reach::Listed)
     }
 }

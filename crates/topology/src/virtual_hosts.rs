@@ -13,7 +13,10 @@ use std::{
 use imbl::{OrdMap, OrdSet};
 use resources::{Key, kinds::tags::Tags, labels};
 
-use crate::DestinationId;
+use crate::{
+    DestinationId,
+    lists::{Lists, add_to, remove_from},
+};
 
 pub(crate) mod claims;
 pub(crate) mod of_services;
@@ -27,7 +30,7 @@ pub const LIMIT: usize = 100_000;
 pub struct VirtualHosts {
     pub by_name: OrdMap<Arc<str>, Arc<VirtualHost>>,
     /// The hostnames that lead to a service.
-    by_service: OrdMap<Arc<str>, OrdSet<Arc<str>>>,
+    by_service: Lists<Arc<str>, Arc<str>>,
     /// What was asked for and is not there, because something else has that hostname and port.
     /// Of many the first few are listed.
     pub conflicts: OrdSet<HostConflict>,
@@ -115,7 +118,7 @@ impl VirtualHosts {
     pub fn insert(&mut self, host: VirtualHost) {
         self.remove(&host.hostname.clone());
         for service in host.services() {
-            self.by_service.entry(service.into()).or_default().insert(host.hostname.clone());
+            add_to(&mut self.by_service, service.into(), host.hostname.clone());
         }
         self.by_name.insert(host.hostname.clone(), Arc::new(host));
     }
@@ -123,12 +126,7 @@ impl VirtualHosts {
     pub fn remove(&mut self, hostname: &Arc<str>) {
         let Some(host) = self.by_name.remove(hostname) else { return };
         for service in host.services() {
-            if let Some(hosts) = self.by_service.get_mut(service) {
-                hosts.remove(hostname);
-                if hosts.is_empty() {
-                    self.by_service.remove(service);
-                }
-            }
+            remove_from(&mut self.by_service, &service.into(), hostname);
         }
     }
 

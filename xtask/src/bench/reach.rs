@@ -65,8 +65,11 @@ fn page(measured: &Value) -> anyhow::Result<String> {
     )?;
     page.push_str(
         "## One change among ever more services\n\nThe same change with the same affected clients: medians, and in \
-         brackets against the smallest mesh. What it costs must not depend on what else is there.\n\n\
-         | services | one permission | one Dataplane | one new class |\n|---|---|---|---|\n",
+         brackets against the smallest mesh. What it costs must not depend on what else is there. For the last column as \
+         many services of another zone are added, and a permission by a label changes, which may select the proxies of \
+         each of these.\n\n\
+         | services | one permission | one Dataplane | one new class | one permission by label, with as many services of \
+         another zone |\n|---|---|---|---|---|\n",
     );
     let rows = measured["growth"].as_array().context("no growth was measured")?;
     let smallest = rows.first().context("no growth was measured")?;
@@ -77,11 +80,12 @@ fn page(measured: &Value) -> anyhow::Result<String> {
         };
         writeln!(
             page,
-            "| {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} |",
             number(row, "services")?,
             cell("permissionMicroseconds")?,
             cell("dataplaneMicroseconds")?,
-            cell("newClassMicroseconds")?
+            cell("newClassMicroseconds")?,
+            cell("elsewhereMicroseconds")?
         )?;
     }
     Ok(page)
@@ -99,7 +103,7 @@ mod tests {
     fn the_page_has_ratios_and_not_only_times() {
         let row = |services: u32, permission: f64| {
             json!({"services": services, "permissionMicroseconds": permission, "dataplaneMicroseconds": 50.0,
-                "newClassMicroseconds": 60.0})
+                "newClassMicroseconds": 60.0, "elsewhereMicroseconds": 70.0})
         };
         let page = page(&json!({"clients": 20, "everything": {"services": 10_000, "builtMicroseconds": 4e6,
             "floorMicroseconds": 2e4, "permissionMicroseconds": 300.0, "permissionFloorMicroseconds": 3.0,
@@ -108,7 +112,10 @@ mod tests {
         .unwrap();
         assert!(page.contains("| all permissions at once | 4000 ms | 20.0 ms | 200 |"), "{page}");
         assert!(page.contains("| one permission changes | 300 µs | 3.0 µs | 100 |"), "{page}");
-        assert!(page.contains("| 100000 | 120 µs (1.20) | 50 µs (1.00) | 60 µs (1.00) |"), "{page}");
+        assert!(
+            page.contains("| 100000 | 120 µs (1.20) | 50 µs (1.00) | 60 µs (1.00) | 70 µs (1.00) |"),
+            "{page}"
+        );
         assert!(super::page(&json!({"clients": 20})).is_err());
     }
 }

@@ -1,18 +1,39 @@
 //! What rules name of clients: rules and clients that have none in common do not concern each other.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
-use imbl::{OrdMap, OrdSet};
 use policy::{Client, ClientMatch};
-use resources::{kinds::tags::ANY_VALUE, labels};
+use resources::{kinds::tags::ANY_VALUE, labels, naming::SpiffeId};
+
+use crate::lists::{List, Lists, add_to, remove_from};
 
 /// Something that a rule asks of a client.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Name {
-    Tag(String, String),
-    AnyTag(String),
-    Identity(Arc<str>),
+    /// A tag, a tag with any value, or an identity: its hash, which costs nothing to copy. Two may share one, which only
+    /// makes lists of candidates longer.
+    Exact(u64),
     IdentityPrefix(Arc<str>),
+}
+
+/// What has a hash.
+#[derive(Hash)]
+enum Exact<'a> {
+    Tag(&'a str, &'a str),
+    AnyTag(&'a str),
+    Identity(&'a SpiffeId),
+}
+
+impl From<Exact<'_>> for Name {
+    fn from(exact: Exact<'_>) -> Name {
+        let mut hasher = DefaultHasher::new();
+        exact.hash(&mut hasher);
+        Name::Exact(hasher.finish())
+    }
 }
 
 impl Name {
@@ -26,14 +47,19 @@ impl Name {
                 let (name, value) =
                     service.or_else(|| tags.iter().find(exact)).or_else(|| tags.first_key_value())?;
                 Some(match value.as_str() {
-                    ANY_VALUE => Name::AnyTag(name.clone()),
-                    _ => Name::Tag(name.clone(), value.clone()),
+                    ANY_VALUE => Exact::AnyTag(name).into(),
+                    _ => Exact::Tag(name, value).into(),
                 })
             }
-            ClientMatch::SpiffeExact(id) => Some(Name::Identity(id.to_string().into())),
+            ClientMatch::SpiffeExact(id) => Some(Exact::Identity(id).into()),
             ClientMatch::SpiffePrefix(prefix) => Some(Name::IdentityPrefix(prefix.as_str().into())),
             ClientMatch::Sni { spiffe: Some(spiffe), .. } => Name::in_match(spiffe),
         }
+    }
+
+    /// The least of those that are prefixes.
+    pub(super) fn first_prefix() -> Name {
+        Name::IdentityPrefix("".into())
     }
 }
 
@@ -46,10 +72,10 @@ pub(super) fn asks_for_name(client: &ClientMatch) -> bool {
 pub(super) fn of_client(client: &Client) -> BTreeSet<Name> {
     let mut names = BTreeSet::new();
     for (name, values) in &client.tags {
-        names.insert(Name::AnyTag(name.clone()));
-        names.extend(values.iter().map(|value| Name::Tag(name.clone(), value.clone())));
+        names.insert(Exact::AnyTag(name).into());
+        names.extend(values.iter().map(|value| Name::from(Exact::Tag(name, value))));
     }
-    names.extend(client.spiffe_ids.iter().map(|id| Name::Identity(id.to_string().into())));
+    names.extend(client.spiffe_ids.iter().map(|id| Name::from(Exact::Identity(id))));
     names
 }
 
@@ -63,11 +89,43 @@ pub(super) fn prefixes_of(client: &Client) -> Vec<Name> {
     prefixes
 }
 
-/// What is listed under a name; under a prefix of identities what is listed under each of these.
-pub(super) fn found<'a, T: Ord>(lists: &'a OrdMap<Name, OrdSet<T>>, name: &Name) -> Vec<&'a OrdSet<T>> {
-    let Name::IdentityPrefix(prefix) = name else { return lists.get(name).into_iter().collect() };
-    let from = lists.range(Name::Identity(prefix.clone())..);
-    let starting =
-        from.take_while(|(name, _)| matches!(name, Name::Identity(id) if id.starts_with(&**prefix)));
-    starting.map(|(_, list)| list).collect()
+/// Something by what rules may name of its client. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct ByName<T: Ord> {
+    exact: Lists<Name, T>,
+    /// By identity, in the order in which those with one prefix stand together.
+    identities: Lists<Arc<str>, T>,
+}
+
+impl<T: Ord> Default for ByName<T> {
+    fn default() -> ByName<T> {
+        ByName { exact: Lists::new(), identities: Lists::new() }
+    }
+}
+
+impl<T: Ord + Clone> ByName<T> {
+    pub(super) fn add(&mut self, client: &Client, value: &T) {
+        of_client(client).into_iter().for_each(|name| add_to(&mut self.exact, name, value.clone()));
+        let ids = client.spiffe_ids.iter().map(|id| id.to_string().into());
+        ids.for_each(|id| add_to(&mut self.identities, id, value.clone()));
+    }
+
+    pub(super) fn remove(&mut self, client: &Client, value: &T) {
+        of_client(client).iter().for_each(|name| remove_from(&mut self.exact, name, value));
+        let ids = client.spiffe_ids.iter().map(|id| id.to_string().into());
+        ids.for_each(|id| remove_from(&mut self.identities, &id, value));
+    }
+
+    /// What is listed under a name; under a prefix of identities what is listed under each of these.
+    pub(super) fn found(&self, name: &Name) -> impl Iterator<Item = &T> + use<'_, T> {
+        let lists: Vec<&List<T>> = match name {
+            Name::Exact(_) => self.exact.get(name).into_iter().collect(),
+            Name::IdentityPrefix(prefix) => {
+                let from = self.identities.range(prefix.clone()..);
+                let starting = from.take_while(|(id, _)| id.starts_with(&**prefix));
+                starting.map(|(_, list)| list).collect()
+            }
+        };
+        lists.into_iter().flatten()
+    }
 }

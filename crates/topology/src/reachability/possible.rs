@@ -5,18 +5,18 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 use policy::{Client, Policy, Rule, permission};
 
 use super::{
     groups::{PolicyGroup, Relation, ServerGroup},
     names::{self, Name},
 };
-use crate::lists::{add_to, remove_from};
+use crate::lists::{Lists, add_to, remove_from};
 
 /// The allows of policies by what they ask of servers. Cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct PossibleAllows(OrdMap<PolicyGroup, OrdMap<Name, OrdSet<Arc<Rule>>>>);
+pub(super) struct PossibleAllows(OrdMap<PolicyGroup, Lists<Name, Arc<Rule>>>);
 
 /// The allows of a policy under what they name of clients; `None` where one may be about any client, so that it has to
 /// be looked at server by server.
@@ -66,7 +66,7 @@ impl PossibleAllows {
         self.about(servers).flat_map(OrdMap::keys)
     }
 
-    fn about<'a>(&'a self, servers: &ServerGroup) -> std::vec::IntoIter<&'a OrdMap<Name, OrdSet<Arc<Rule>>>> {
+    fn about<'a>(&'a self, servers: &ServerGroup) -> std::vec::IntoIter<&'a Lists<Name, Arc<Rule>>> {
         let is_possible = |policies: &PolicyGroup| policies.relation(servers) == Relation::Possible;
         let about = self.0.iter().filter(|(policies, _)| is_possible(policies)).map(|(_, by_name)| by_name);
         about.collect::<Vec<_>>().into_iter()
@@ -74,12 +74,9 @@ impl PossibleAllows {
 }
 
 /// The rules that match a client.
-fn matching<'a>(
-    by_name: &'a OrdMap<Name, OrdSet<Arc<Rule>>>,
-    client: &'a Client,
-) -> impl Iterator<Item = &'a Rule> {
+fn matching<'a>(by_name: &'a Lists<Name, Arc<Rule>>, client: &'a Client) -> impl Iterator<Item = &'a Rule> {
     // An identity has many prefixes, and few rules are about one.
-    let has_prefixes = by_name.range(Name::IdentityPrefix("".into())..).next().is_some();
+    let has_prefixes = by_name.range(Name::first_prefix()..).next().is_some();
     let prefixes = if has_prefixes { names::prefixes_of(client) } else { Vec::new() };
     let rules = names::of_client(client).into_iter().chain(prefixes).filter_map(|name| by_name.get(&name));
     let rules = rules.flatten();

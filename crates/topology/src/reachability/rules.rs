@@ -60,6 +60,8 @@ pub(crate) fn distinct<'a>(lists: impl Iterator<Item = &'a PolicyList>) -> Vec<&
 pub(crate) struct RulesetCache {
     lists: HashMap<Vec<*const Policy>, Arc<Permissions>>,
     unseen: HashMap<Unseen, Ruleset>,
+    /// How many policies were asked whether they select servers that are not known here.
+    pub asked: u64,
 }
 
 impl RulesetCache {
@@ -70,11 +72,13 @@ impl RulesetCache {
         added_up.clone()
     }
 
-    pub(crate) fn of_unseen(&mut self, unseen: &Unseen, ruleset: impl FnOnce() -> Ruleset) -> Ruleset {
+    /// `ruleset` also says how many policies were asked.
+    pub(crate) fn of_unseen(&mut self, unseen: &Unseen, ruleset: impl FnOnce() -> (Ruleset, u64)) -> Ruleset {
         if let Some(known) = self.unseen.get(unseen) {
             return known.clone();
         }
-        let ruleset = ruleset();
+        let (ruleset, asked) = ruleset();
+        self.asked += asked;
         self.unseen.insert(unseen.clone(), ruleset.clone());
         ruleset
     }

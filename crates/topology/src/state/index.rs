@@ -5,7 +5,11 @@
 //! changed selector the Dataplanes it may want, without looking at the others. MeshServices, which have
 //! no tags, are indexed in the same way for those who select them.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 use imbl::{OrdMap, OrdSet};
 
@@ -16,7 +20,7 @@ use resources::{
 };
 
 use crate::{
-    lists::remove_from,
+    lists::{List, Lists, add_to, remove_from},
     matching::{self, MemberSelector},
 };
 
@@ -31,12 +35,25 @@ pub enum Subject {
 }
 
 /// Something that a selector or a reference asks for and a resource has.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Anchor {
     Name(String),
     Tag(String, String),
     AnyTag(String),
     Label(String, String),
+}
+
+/// An anchor as lists are kept under it: its hash, which costs nothing to copy. Two anchors may share one, which only
+/// makes lists of candidates longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AnchorId(u64);
+
+impl Anchor {
+    pub fn id(&self) -> AnchorId {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        AnchorId(hasher.finish())
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -50,8 +67,8 @@ struct Selection {
 #[derive(Debug, Clone, Default)]
 pub struct Index {
     selections: OrdMap<Subject, Selection>,
-    subjects: OrdMap<Anchor, OrdSet<Subject>>,
-    candidates: OrdMap<Anchor, OrdSet<Arc<str>>>,
+    subjects: Lists<AnchorId, Subject>,
+    candidates: Lists<AnchorId, Arc<str>>,
 }
 
 impl Index {
@@ -71,14 +88,15 @@ impl Index {
             return;
         }
         self.forget(subject);
-        let listed = |anchor: &Anchor| self.candidates.get(anchor).map_or(0, OrdSet::len);
+        let listed = |anchor: &Anchor| self.candidates.get(&anchor.id()).map_or(0, List::len);
         let is_service = |anchor: &Anchor| matches!(anchor, Anchor::Tag(name, _) if name == labels::SERVICE);
         let anchor = anchors_of_selector(&selector).into_iter().min_by_key(|a| (listed(a), !is_service(a)));
-        let candidates = anchor.as_ref().and_then(|anchor| self.candidates.get(anchor)).into_iter().flatten();
+        let candidates =
+            anchor.as_ref().and_then(|anchor| self.candidates.get(&anchor.id())).into_iter().flatten();
         let selected = |name: &&Arc<str>| candidate(name).is_some_and(|resource| selector.selects(resource));
         let members = candidates.filter(selected).cloned().collect();
         if let Some(anchor) = &anchor {
-            self.subjects.entry(anchor.clone()).or_default().insert(subject.clone());
+            add_to(&mut self.subjects, anchor.id(), subject.clone());
         }
         self.selections.insert(subject.clone(), Selection { selector, anchor, members });
     }
@@ -86,7 +104,7 @@ impl Index {
     /// Removes a subject and its selector.
     pub fn forget(&mut self, subject: &Subject) {
         if let Some(Selection { anchor: Some(anchor), .. }) = self.selections.remove(subject) {
-            remove_from(&mut self.subjects, &anchor, subject);
+            remove_from(&mut self.subjects, &anchor.id(), subject);
         }
     }
 
@@ -100,9 +118,6 @@ impl Index {
                 }
                 touched.insert(subject);
             }
-            for anchor in anchors_of(old) {
-                remove_from(&mut self.candidates, &anchor, &old.key.name);
-            }
         }
         if let Some(new) = new {
             for subject in self.subjects_of(new) {
@@ -111,17 +126,28 @@ impl Index {
                 }
                 touched.insert(subject);
             }
-            for anchor in anchors_of(new) {
-                self.candidates.entry(anchor).or_default().insert(new.key.name.clone());
-            }
         }
+        self.list(old, new);
         touched
+    }
+
+    /// Lists a candidate under what it has now.
+    fn list(&mut self, old: Option<&Resource>, new: Option<&Resource>) {
+        let [before, after] = [old, new].map(|candidate| candidate.map(anchors_of).unwrap_or_default());
+        if let Some(old) = old {
+            let gone = before.difference(&after);
+            gone.for_each(|anchor| remove_from(&mut self.candidates, &anchor.id(), &old.key.name));
+        }
+        if let Some(new) = new {
+            let fresh = after.difference(&before);
+            fresh.for_each(|anchor| add_to(&mut self.candidates, anchor.id(), new.key.name.clone()));
+        }
     }
 
     /// The subjects that select a candidate.
     pub fn subjects_of(&self, candidate: &Resource) -> Vec<Subject> {
         let anchors = anchors_of(candidate);
-        let candidates = anchors.iter().filter_map(|anchor| self.subjects.get(anchor)).flatten();
+        let candidates = anchors.iter().filter_map(|anchor| self.subjects.get(&anchor.id())).flatten();
         let selects = |subject: &&Subject| {
             self.selections.get(*subject).is_some_and(|selection| selection.selector.selects(candidate))
         };

@@ -24,6 +24,7 @@ use crate::{
     Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mode, Mtls, Trusts, VirtualHosts, Zones,
     build::{self, Built, Member, MeshFacts, Offer},
     labelled::Labelled,
+    lists::{List, Lists, add_to, remove_from},
     matching::{self, MemberSelector},
     reachability::RowChange,
     selection::Selections,
@@ -57,13 +58,13 @@ pub struct MeshState {
     /// How many Dataplanes, routes and hostnames want each set of tags.
     wanted_tags: OrdMap<Arc<Tags>, usize>,
     /// Those sets by their service.
-    wanted_services: OrdMap<Arc<str>, OrdSet<Arc<Tags>>>,
+    wanted_services: Lists<Arc<str>, Arc<Tags>>,
     pub(super) index: Index,
     /// Which MeshServices a MeshMultiZoneService consists of.
     pub(super) zones: Index,
     pub(super) built: OrdMap<Subject, Offer>,
     /// Who would be a destination; of several that come out with the same identifier the first is.
-    pub(super) claims: OrdMap<DestinationId, OrdSet<Subject>>,
+    pub(super) claims: Lists<DestinationId, Subject>,
     pub(super) destinations: OrdMap<DestinationId, Arc<Destination>>,
     endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
     pub(super) ports: OrdMap<Key, Arc<[DestinationId]>>,
@@ -337,14 +338,12 @@ impl MeshState {
         };
         let before: BTreeSet<DestinationId> = before.unwrap_or_default().into_keys().collect();
         for id in before.difference(&ids) {
-            if let Some(claims) = self.claims.get_mut(id) {
-                claims.remove(subject);
-            }
+            remove_from(&mut self.claims, id, subject);
             self.settle_claim(id, affected);
         }
         for id in &ids {
             if !before.contains(id) {
-                self.claims.entry(id.clone()).or_default().insert(subject.clone());
+                add_to(&mut self.claims, id.clone(), subject.clone());
             }
             self.settle_claim(id, affected);
         }
@@ -422,7 +421,7 @@ impl MeshState {
 
     /// Lets the first who claims a destination have it, and notes what is different then.
     fn settle_claim(&mut self, id: &DestinationId, affected: &mut Affected) {
-        let owner = self.claims.get(id).and_then(OrdSet::get_min);
+        let owner = self.claims.get(id).and_then(List::first);
         let Some((destination, endpoints)) = owner.and_then(|owner| self.built.get(owner)?.get(id)).cloned()
         else {
             self.claims.remove(id);

@@ -5,7 +5,7 @@ mod unseen_index;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 use policy::{Permissions, permission};
 use resources::{
     Kind, Resource,
@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     ClientClass, ClientTls, Destination, DestinationId, Reachability, Row, identities,
+    lists::List,
     matching::{self, MemberSelector},
     reachability::{
         PolicyGroup, PolicyLists, RowChange, Ruleset, RulesetCache, Unseen, distinct, of_inbounds,
@@ -104,7 +105,7 @@ impl MeshState {
             round.note(self.reach.graph.remove(&id));
         }
         // Who claims a destination may be another one than before.
-        let claimed = round.affected.destinations.iter().filter_map(|id| self.claims.get(id)?.get_min());
+        let claimed = round.affected.destinations.iter().filter_map(|id| self.claims.get(id)?.first());
         subjects.extend(claimed.cloned());
         // Services come before those that consist of services.
         while let Some(subject) = subjects.pop_first() {
@@ -113,7 +114,7 @@ impl MeshState {
                 self.reach.outside.replace_subject(&subject, std::iter::empty());
                 continue;
             };
-            let own = |id: &&DestinationId| self.claims.get(*id).and_then(OrdSet::get_min) == Some(&subject);
+            let own = |id: &&DestinationId| self.claims.get(*id).and_then(List::first) == Some(&subject);
             let ids: Vec<DestinationId> = offer.keys().filter(own).cloned().collect();
             if let Subject::External(_) = subject {
                 let destinations = ids.iter().filter_map(|id| self.destinations.get(id));
@@ -136,6 +137,7 @@ impl MeshState {
             }
             self.reach.unseen.replace_servers(&subject, unseen);
         }
+        self.reach.work += added_up.asked;
     }
 
     /// Takes in the class of a Dataplane as it is now.
@@ -231,9 +233,10 @@ impl MeshState {
         let absent = if rulesets.is_empty() && remote.is_empty() { self.absent(subject) } else { None };
         for unseen in remote.iter().chain(&absent) {
             rulesets.push(added_up.of_unseen(unseen, || {
-                let candidates = self.reach.unseen.candidates(unseen).into_iter();
-                let asked = unseen.permissions(candidates.filter_map(|key| self.policies.get(key)));
-                Ruleset::of_unseen(asked, unseen.group())
+                let candidates = self.reach.unseen.candidates(unseen);
+                let policies = candidates.iter().filter_map(|key| self.policies.get(*key));
+                let asked = unseen.permissions(policies);
+                (Ruleset::of_unseen(asked, unseen.group()), candidates.len() as u64)
             }));
         }
         if rulesets.is_empty() {

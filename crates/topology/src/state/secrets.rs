@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 use resources::{
     Key, Kind, Resource,
     kinds::{
@@ -12,14 +12,14 @@ use resources::{
 };
 
 use super::{index::Subject, resource_diff::seen_alike};
-use crate::lists::remove_from;
+use crate::lists::{Lists, add_to, remove_from};
 
 /// The secrets of a mesh, and who refers to them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Secrets {
     stored: OrdMap<Arc<str>, Arc<Resource>>,
     /// The names of the MeshExternalServices that refer to a secret, by its name.
-    readers: OrdMap<Arc<str>, OrdSet<Arc<str>>>,
+    readers: Lists<Arc<str>, Arc<str>>,
 }
 
 impl Secrets {
@@ -47,7 +47,7 @@ impl Secrets {
             remove_from(&mut self.readers, &secret, &reader);
         }
         for (secret, reader) in referred(new) {
-            self.readers.entry(secret).or_default().insert(reader);
+            add_to(&mut self.readers, secret, reader);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 use resources::{
     Key, Resource,
     kinds::{
@@ -18,7 +18,12 @@ use super::{
     mesh::{MeshState, Round},
 };
 use crate::{
-    Zones, build::Routing, lists::remove_from, matching, virtual_hosts::claims::Touched, zones::Moved,
+    Zones,
+    build::Routing,
+    lists::{Lists, add_to, remove_from},
+    matching,
+    virtual_hosts::claims::Touched,
+    zones::Moved,
 };
 
 /// What of a mesh is served in other zones.
@@ -29,7 +34,7 @@ pub(super) struct RemoteServices {
     /// Whether anything is chosen by tags in the mesh.
     pub tags: bool,
     /// The MeshServices of other zones, by zone.
-    services: OrdMap<Arc<str>, OrdSet<Arc<str>>>,
+    services: Lists<Arc<str>, Arc<str>>,
     /// How many inbounds take traffic with each set of tags.
     pub instances: OrdMap<Arc<Tags>, u32>,
     /// How many of these sets each service has.
@@ -57,7 +62,7 @@ impl RemoteServices {
             remove_from(&mut self.services, &zone, &name);
         }
         if let Some((zone, name)) = after {
-            self.services.entry(zone).or_default().insert(name);
+            add_to(&mut self.services, zone, name);
         }
     }
 

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 use jiff::Timestamp;
 use resources::{
     Resource,
@@ -26,7 +26,10 @@ use resources::{
 };
 
 use super::{HostConflict, Unrendered, VirtualHost, VirtualPort, vips};
-use crate::{lists::remove_from, matching};
+use crate::{
+    lists::{Lists, add_to, remove_from},
+    matching,
+};
 
 /// The port that Kuma gives to inbounds of applications that listen nowhere.
 const NO_PORT: u32 = 49151;
@@ -74,10 +77,10 @@ pub(crate) struct Touched {
 pub(crate) struct Claims {
     policies: OrdMap<Arc<str>, Arc<Applied>>,
     /// Policies by one tag of each of their selectors.
-    by_selector: OrdMap<Anchor, OrdSet<Arc<str>>>,
+    by_selector: Lists<Anchor, Arc<str>>,
     /// How many Dataplanes have inbounds with exactly these tags.
     sources: OrdMap<Arc<Tags>, usize>,
-    by_tag: OrdMap<Anchor, OrdSet<Arc<Tags>>>,
+    by_tag: Lists<Anchor, Arc<Tags>>,
     /// The first hostnames by name, with all claims on them.
     hosts: OrdMap<Arc<str>, Arc<Claimed>>,
     /// Hostnames from this one on are not kept.
@@ -167,7 +170,7 @@ impl Claims {
         let source = Arc::new(tags.clone());
         self.sources.insert(source.clone(), 1);
         for (name, value) in tags {
-            self.by_tag.entry((name.clone(), value.clone())).or_default().insert(source.clone());
+            add_to(&mut self.by_tag, (name.clone(), value.clone()), source.clone());
         }
         for policy in self.policies_of(tags) {
             self.claim(&policy, &source, touched);
@@ -209,7 +212,7 @@ impl Claims {
         }
         let Some(new) = value.and_then(Applied::of).map(Arc::new) else { return };
         for anchor in new.spec.selectors.iter().filter_map(anchor_of) {
-            self.by_selector.entry(anchor).or_default().insert(name.clone());
+            add_to(&mut self.by_selector, anchor, name.clone());
         }
         self.policies.insert(name.clone(), new.clone());
         for source in self.selected_by(&new.spec) {

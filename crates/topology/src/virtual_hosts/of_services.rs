@@ -2,15 +2,18 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 
 use super::{TakenOver, VirtualHost};
-use crate::{Destination, DestinationId};
+use crate::{
+    Destination, DestinationId,
+    lists::{Lists, add_to, remove_from},
+};
 
 /// The destinations by the hostnames that are in the statuses of their services.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServiceHosts {
-    by_name: OrdMap<Arc<str>, OrdSet<DestinationId>>,
+    by_name: Lists<Arc<str>, DestinationId>,
     /// Hostnames that mean something else since this was last taken.
     touched: BTreeSet<Arc<str>>,
 }
@@ -25,16 +28,11 @@ impl ServiceHosts {
             return;
         }
         for (id, host) in old.into_iter().flat_map(named) {
-            if let Some(ids) = self.by_name.get_mut(&host) {
-                ids.remove(id);
-                if ids.is_empty() {
-                    self.by_name.remove(&host);
-                }
-            }
+            remove_from(&mut self.by_name, &host, id);
             self.touched.insert(host);
         }
         for (id, host) in new.into_iter().flat_map(named) {
-            self.by_name.entry(host.clone()).or_default().insert(id.clone());
+            add_to(&mut self.by_name, host.clone(), id.clone());
             self.touched.insert(host);
         }
     }

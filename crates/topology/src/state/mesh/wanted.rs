@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, sync::Arc};
 use resources::{kinds::tags::Tags, labels};
 
 use super::{super::index::Subject, MeshState, Round};
-use crate::{lists::remove_from, matching::MemberSelector};
+use crate::{
+    lists::{add_to, remove_from},
+    matching::MemberSelector,
+};
 
 impl MeshState {
     /// A subscriber that wanted these sets of tags wants those now.
@@ -28,7 +31,7 @@ impl MeshState {
         *users += 1;
         if *users == 1 {
             if let Some(service) = tags.get(labels::SERVICE) {
-                self.wanted_services.entry(service.as_str().into()).or_default().insert(tags.clone());
+                add_to(&mut self.wanted_services, service.as_str().into(), tags.clone());
             }
             let subject = Subject::Tags(tags.clone());
             let dataplanes = &self.dataplanes;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 use policy::{Policy, select::is_for_every_sidecar};
 use resources::{Key, kinds::mesh_traffic_permission::MeshTrafficPermission};
 
 use crate::{
-    lists::{add_to, remove_from},
+    lists::{Lists, add_to, remove_from},
     state::index::Subject,
 };
 
@@ -17,8 +17,8 @@ type ServerName = String;
 #[derive(Debug, Clone, Default)]
 pub(super) struct EgressIndex {
     names: OrdMap<Subject, BTreeSet<ServerName>>,
-    subjects: OrdMap<ServerName, OrdSet<Subject>>,
-    policies: OrdMap<ServerName, OrdSet<Key>>,
+    subjects: Lists<ServerName, Subject>,
+    policies: Lists<ServerName, Key>,
 }
 
 impl EgressIndex {

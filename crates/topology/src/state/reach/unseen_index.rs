@@ -11,9 +11,9 @@ use policy::Policy;
 use resources::Key;
 
 use crate::{
-    lists::{add_to, remove_from},
+    lists::{List, Lists, add_to, remove_from},
     reachability::{Known, PolicyGroup, Relation, ServerGroup, Unseen, asked, shared_allows},
-    state::index::{Anchor, Subject},
+    state::index::{Anchor, AnchorId, Subject},
 };
 
 #[derive(Debug, Clone, Default)]
@@ -29,7 +29,7 @@ pub(super) struct UnseenIndex {
 struct ServerList {
     all: OrdSet<Subject>,
     /// By what is known of their servers.
-    by_value: OrdMap<Anchor, OrdSet<Subject>>,
+    by_value: Lists<AnchorId, Subject>,
 }
 
 /// The permissions of a group of policies.
@@ -39,7 +39,7 @@ struct PolicyList {
     /// Those that allow something which is not shared.
     unshared: OrdSet<Key>,
     /// By each tag and label that they ask for.
-    by_value: OrdMap<Anchor, OrdSet<Key>>,
+    by_value: Lists<AnchorId, Key>,
 }
 
 /// Subjects that a policy may select, and how many were asked.
@@ -59,7 +59,7 @@ impl UnseenIndex {
             let group = unseen.group();
             let Some(list) = self.groups.get_mut(&group) else { continue };
             list.all.remove(subject);
-            unseen.anchors().for_each(|anchor| remove_from(&mut list.by_value, &anchor, subject));
+            unseen.anchors().for_each(|anchor| remove_from(&mut list.by_value, &anchor.id(), subject));
             if list.all.is_empty() {
                 self.groups.remove(&group);
             }
@@ -67,7 +67,7 @@ impl UnseenIndex {
         for unseen in &servers {
             let list = self.groups.entry(unseen.group()).or_default();
             list.all.insert(subject.clone());
-            unseen.anchors().for_each(|anchor| add_to(&mut list.by_value, anchor, subject.clone()));
+            unseen.anchors().for_each(|anchor| add_to(&mut list.by_value, anchor.id(), subject.clone()));
         }
         if !servers.is_empty() {
             self.servers.insert(subject.clone(), servers.into());
@@ -82,7 +82,9 @@ impl UnseenIndex {
             let key = &policy.resource.key;
             list.all.remove(key);
             list.unshared.remove(key);
-            asked(&policy.view.top).iter().for_each(|anchor| remove_from(&mut list.by_value, anchor, key));
+            asked(&policy.view.top)
+                .iter()
+                .for_each(|anchor| remove_from(&mut list.by_value, &anchor.id(), key));
             if list.all.is_empty() {
                 self.policies.remove(&group);
             }
@@ -94,7 +96,7 @@ impl UnseenIndex {
                 list.unshared.insert(key.clone());
             }
             let anchors = asked(&policy.view.top).into_iter();
-            anchors.for_each(|anchor| add_to(&mut list.by_value, anchor, key.clone()));
+            anchors.for_each(|anchor| add_to(&mut list.by_value, anchor.id(), key.clone()));
         }
     }
 
@@ -109,7 +111,7 @@ impl UnseenIndex {
                 Relation::Possible => found.extend(&list.unshared),
                 Relation::ByValue(known) => {
                     let anchors = unseen.anchors().filter(|anchor| known.is_of(anchor));
-                    let listed = anchors.filter_map(|anchor| list.by_value.get(&anchor));
+                    let listed = anchors.filter_map(|anchor| list.by_value.get(&anchor.id()));
                     found.extend(listed.flatten());
                 }
             }
@@ -123,14 +125,14 @@ impl UnseenIndex {
         let Some(group) = PolicyGroup::of(policy) else { return selected };
         let is_shared = shared_allows(policy).is_some();
         for (servers, list) in &self.groups {
-            let candidates = match group.relation(servers) {
-                Relation::Nothing => None,
-                Relation::Possible if is_shared => None,
-                Relation::Possible | Relation::All => Some(&list.all),
-                Relation::ByValue(_) => list.rarest(asked(&policy.view.top)),
+            let candidates: Vec<&Subject> = match group.relation(servers) {
+                Relation::Nothing => Vec::new(),
+                Relation::Possible if is_shared => Vec::new(),
+                Relation::Possible | Relation::All => list.all.iter().collect(),
+                Relation::ByValue(_) => list.rarest(servers, &asked(&policy.view.top)).collect(),
             };
             selected.asked += 1;
-            for subject in candidates.into_iter().flatten() {
+            for subject in candidates {
                 selected.asked += 1;
                 let servers = self.servers.get(subject).into_iter().flat_map(|servers| servers.iter());
                 if servers.into_iter().any(|servers| servers.is_selected_by(policy) != Some(false)) {
@@ -143,25 +145,20 @@ impl UnseenIndex {
 }
 
 impl ServerList {
-    /// The fewest of those that have what is known and asked for.
-    fn rarest(&self, asked: Vec<Anchor>) -> Option<&OrdSet<Subject>> {
-        let known = asked.iter().filter(|anchor| self.is_known(anchor));
-        let lists = known.map(|anchor| self.by_value.get(anchor));
-        lists.min_by_key(|list| list.map_or(0, OrdSet::len)).flatten()
+    /// The fewest of those that have something which is known of all of them and asked for.
+    fn rarest(&self, group: &ServerGroup, asked: &[Anchor]) -> impl Iterator<Item = &Subject> {
+        let lists = asked.iter().filter(|anchor| group.knows(anchor)).map(|it| self.by_value.get(&it.id()));
+        lists.min_by_key(|list| list.map_or(0, List::len)).flatten().into_iter().flatten()
     }
+}
 
-    /// Whether the group knows the tag or label, with whatever value.
-    fn is_known(&self, anchor: &Anchor) -> bool {
-        let first = match anchor {
-            Anchor::Tag(name, _) | Anchor::AnyTag(name) => Anchor::AnyTag(name.clone()),
-            Anchor::Label(name, _) => Anchor::Label(name.clone(), String::new()),
-            Anchor::Name(_) => return false,
-        };
-        let next = self.by_value.range(first..).next().map(|(anchor, _)| anchor);
-        match (anchor, next) {
-            (Anchor::Tag(name, _) | Anchor::AnyTag(name), Some(Anchor::AnyTag(known))) => name == known,
-            (Anchor::Label(name, _), Some(Anchor::Label(known, _))) => name == known,
-            _ => false,
+impl ServerGroup {
+    /// Whether the value of the tag or label is known.
+    fn knows(&self, anchor: &Anchor) -> bool {
+        match anchor {
+            Anchor::Tag(name, _) | Anchor::AnyTag(name) => self.tags.contains(name),
+            Anchor::Label(name, _) => self.labels.contains(name),
+            Anchor::Name(_) => false,
         }
     }
 }
@@ -179,3 +176,6 @@ impl Known<'_> {
 fn grouped(policy: Option<&Policy>) -> Option<(&Policy, PolicyGroup)> {
     policy.and_then(|policy| Some((policy, PolicyGroup::of(policy)?)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use resources::{Kind, Resource};
 use serde_json::json;
 use topology::State;
 
-use super::world::{instance, permission, reaches};
+use super::world::{external, instance, permission, reaches};
 use crate::fixtures::{mesh, present, resource, service};
 
 /// A service of another zone, which a control plane made there of inbounds with this tag.
@@ -43,6 +43,8 @@ fn work(state: &mut State, policy: &Resource) -> u64 {
 }
 
 const ALLOW_A: &str = "from: [{ targetRef: { kind: MeshService, name: a }, default: { action: Allow } }]";
+const ALLOW_A_BY_ID: &str =
+    "rules: [{ default: { allow: [{ spiffeID: { type: Exact, value: spiffe://default/a } }] } }]";
 
 #[test]
 fn a_permission_costs_the_same_whatever_else_there_is() {
@@ -51,12 +53,71 @@ fn a_permission_costs_the_same_whatever_else_there_is() {
         ("{ kind: MeshService, name: here-7 }", "kri_msvc_default___here-7_80"),
         ("{ kind: MeshService, name: there-7 }", "kri_msvc_default_west__there-7_80"),
         ("{ kind: MeshSubset, tags: { kuma.io/service: there-8 } }", "kri_msvc_default_west__there-8_80"),
+        // Every service of the other zone may have such proxies, and none of them is asked.
+        ("{ kind: Dataplane, labels: { app: here-9 } }", "kri_msvc_default_west__there-9_80"),
+        ("{ kind: Dataplane, name: dp-9, namespace: ns }", "kri_msvc_default_west__there-1_80"),
+        ("{ kind: MeshSubset, tags: { version: v1 } }", "kri_msvc_default_west__there-2_80"),
+        (
+            "{ kind: MeshServiceSubset, name: there-3, tags: { version: v1 } }",
+            "kri_msvc_default_west__there-3_80",
+        ),
     ] {
-        let policy = permission("p", &format!("{{ targetRef: {target}, {ALLOW_A} }}"));
-        let done = [work(&mut small, &policy), work(&mut large, &policy)];
-        assert!(done[0] > 0 && done[0] == done[1], "{target}: {done:?}");
-        for state in [&small, &large] {
-            assert!(reaches(state.mesh("default").unwrap(), "dp-a", opened), "{target}");
+        for allow in [ALLOW_A, ALLOW_A_BY_ID] {
+            let policy = permission("p", &format!("{{ targetRef: {target}, {allow} }}"));
+            let done = [work(&mut small, &policy), work(&mut large, &policy)];
+            assert!(done[0] > 0 && done[0] == done[1], "{target}: {done:?}");
+            for state in [&small, &large] {
+                assert!(reaches(state.mesh("default").unwrap(), "dp-a", opened), "{target}");
+                assert!(!reaches(state.mesh("default").unwrap(), "dp-0", opened), "{target}: not named");
+            }
         }
     }
+}
+
+#[test]
+fn a_service_of_another_zone_costs_the_same_whatever_permissions_there_are() {
+    let with = |permissions: usize| {
+        let mut state = state(10);
+        let policies = (0..permissions).map(|n| {
+            let target = format!("{{ kind: Dataplane, labels: {{ app: app-{n} }} }}");
+            let name = format!("p-{n}");
+            permission(&name, &format!("{{ targetRef: {target}, {ALLOW_A} }}"))
+        });
+        state.apply(&policies.map(present).collect::<Vec<_>>());
+        let before = state.reach_work();
+        state.apply(&[present(remote("fresh"))]);
+        assert!(reaches(state.mesh("default").unwrap(), "dp-a", "kri_msvc_default_west__fresh_80"));
+        state.reach_work() - before
+    };
+    let done = [with(10), with(500)];
+    assert!(done[0] > 0 && done[0] == done[1], "{done:?}");
+}
+
+#[test]
+fn a_permission_by_server_name_costs_the_same_whatever_lies_outside() {
+    let with = |externals: usize| {
+        let mut state = State::in_zone("east");
+        let mut mesh_spec = mesh("STRICT").spec.to_json();
+        mesh_spec["routing"] = json!({ "zoneEgress": true });
+        let egress = json!({ "zone": "east", "networking": { "address": "10.9.0.1", "port": 10002 } });
+        let all = [
+            resource(Kind::Mesh, "default", &[], mesh_spec),
+            resource(Kind::ZoneEgress, "exit", &[], egress),
+            instance("dp-a", "a", &[]),
+            permission("first", &format!("{{ targetRef: {{ kind: MeshService, name: a }}, {ALLOW_A} }}")),
+        ];
+        let outside = (0..externals).map(|n| external(&format!("out-{n}")));
+        state.apply(&all.into_iter().chain(outside).map(present).collect::<Vec<_>>());
+        let client = "sni: { type: Exact, value: sni.extsvc.default.out-7.443 }, \
+                      spiffeID: { type: Exact, value: spiffe://default/a }";
+        let policy = permission("p", &format!("{{ rules: [{{ default: {{ deny: [{{ {client} }}] }} }}] }}"));
+        let done = work(&mut state, &policy);
+        let reaches = |n: u32| {
+            reaches(state.mesh("default").unwrap(), "dp-a", &format!("kri_extsvc_default___out-{n}_443"))
+        };
+        assert_eq!((reaches(7), reaches(8)), (false, true));
+        done
+    };
+    let done = [with(10), with(200)];
+    assert!(done[0] > 0 && done[0] == done[1], "{done:?}");
 }

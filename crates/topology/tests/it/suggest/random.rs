@@ -161,8 +161,10 @@ fn is_default(world: &World, decision: &Decision) -> bool {
     let spec = policy.and_then(|it| it.spec.get::<MeshTrafficPermission>());
     spec.is_none_or(|spec| {
         let mesh = spec.target_ref.as_ref().is_none_or(|top| top.kind == TargetRefKind::Mesh);
-        let [entry] = &spec.from[..] else { return false };
-        mesh && entry.target_ref.kind == TargetRefKind::Mesh && entry.default.action == Some(Action::Deny)
+        // The last entry decides, and all of them are about everyone.
+        let everyone = spec.from.iter().all(|entry| entry.target_ref.kind == TargetRefKind::Mesh);
+        let last = spec.from.last().and_then(|entry| entry.default.action.clone());
+        mesh && everyone && last == Some(Action::Deny)
     })
 }
 
