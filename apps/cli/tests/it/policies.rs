@@ -182,17 +182,16 @@ fn a_part_that_cannot_be_asked_about_is_a_failure() {
 }
 
 #[test]
-fn a_proxy_that_is_not_there_is_said_to_be() {
+fn a_failure_names_the_proxy_that_does_not_exist() {
     let control_plane = ControlPlane::start();
     let program = Program::at(&control_plane.url);
     program.run(&["inspect", "dataplane", "none"]).failed(1).says("there is no Dataplane \"none\"");
 }
 
-/// A mesh where services are named by tags too.
-#[test]
-fn a_mesh_with_other_destinations_tells_its_rules() {
+/// A mesh where services are named by tags, too, and where one is of another zone.
+fn mesh_of_zones() -> ControlPlane {
     let control_plane = mesh(0);
-    // A service of another zone has a name made of its own one, by which it is called.
+    // A service of another zone is stored under a longer name; its own one is in a label.
     let west = json!({ "kuma.io/display-name": "backend", "kuma.io/zone": "west" });
     let labels =
         [("kuma.io/origin", "global"), ("kuma.io/display-name", "backend"), ("kuma.io/zone", "west")];
@@ -209,6 +208,12 @@ fn a_mesh_with_other_destinations_tells_its_rules() {
         ),
         permission("public", spec::all(), &[(spec::all(), "Allow")]),
     ]);
+    control_plane
+}
+
+#[test]
+fn a_mesh_with_other_destinations_tells_its_rules() {
+    let control_plane = mesh_of_zones();
     let program = Program::at(&control_plane.url);
     let ran = program.run(&["inspect", "dataplane", "web"]).ok();
     let ran = ran.says(

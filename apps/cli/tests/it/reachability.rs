@@ -127,6 +127,8 @@ fn what_trimming_takes_from_each_proxy_is_listed_page_by_page() {
     let titles = ["NAME", "MODE", "DESTINATIONS", "CLUSTERS", "LISTENERS", "SENT", "MEMORY"];
     assert_eq!(cells(shown.lines()[0]), titles);
     assert_eq!(cells(shown.lines()[1]), ["a-gone", "off (said by Dataplane)", "-", "-", "-", "-", "-"]);
+    let path = "GET /meshes/default/_reachability?size=100";
+    assert_eq!(control_plane.lines(), [path.to_owned(), format!("{path}&offset=100")]);
     let answer = run(&["-o", "json"]).json();
     let items = answer["items"].as_array().unwrap();
     assert_eq!((items.len(), &answer["total"]), (105, &json!(105)));
