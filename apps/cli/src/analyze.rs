@@ -14,8 +14,9 @@ use crate::{
     cli::Global,
     client::{Client, segment},
     config::Settings,
-    failure::{Failure, Outcome, Result},
+    failure::{Outcome, Result},
     output::{self, TableFormat},
+    pages::List,
     terminal,
     types::DEFAULT_MESH,
 };
@@ -24,9 +25,6 @@ const MEANING: &str = "\
 Exit codes:
   0  nothing is as bad as --fail-on says
   3  something is";
-
-/// How many findings one request asks for.
-const PAGE: usize = 1000;
 
 /// Show what may be wrong with a mesh, the worst first
 ///
@@ -84,20 +82,9 @@ impl Analyze {
 }
 
 fn of_mesh(client: &Client, mesh: &str) -> Result<Vec<Value>> {
+    let path = format!("/meshes/{}/_problems", segment(mesh));
     let attempted = format!("could not analyze mesh {mesh}");
-    let mut found: Vec<Value> = Vec::new();
-    loop {
-        let path = format!("/meshes/{}/_problems?size={PAGE}&offset={}", segment(mesh), found.len());
-        let mut page = client.get(&path)?.json(&attempted)?;
-        let Value::Array(items) = page["items"].take() else {
-            return Err(Failure::failed(format!("{attempted}: the answer has no items")));
-        };
-        let last = items.len() < PAGE;
-        found.extend(items);
-        if last {
-            return Ok(found);
-        }
-    }
+    Ok(List { attempted, ..List::of(&path, "") }.all(client)?.items)
 }
 
 fn of_files(drafts: Vec<Draft>) -> Vec<Value> {

@@ -5,6 +5,8 @@ mod layout;
 mod mermaid;
 mod svg;
 
+use std::collections::BTreeMap;
+
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
@@ -94,9 +96,10 @@ struct Node {
 }
 
 impl Node {
-    fn read(node: &Value) -> Node {
+    /// Clients that may not call it are called as `name_of` calls them, by their identifiers.
+    fn read(node: &Value, name_of: impl Fn(&Value) -> String) -> Node {
         let mut lines = vec![text(&node["name"])];
-        let except: Vec<String> = node["except"].as_array().into_iter().flatten().map(text).collect();
+        let except: Vec<String> = node["except"].as_array().into_iter().flatten().map(name_of).collect();
         if !except.is_empty() {
             let named: Vec<&str> = except.iter().take(NAMED_EXCEPTIONS).map(String::as_str).collect();
             let more = match except.len().saturating_sub(NAMED_EXCEPTIONS) {
@@ -118,7 +121,12 @@ impl Node {
 impl Drawing {
     fn read(answer: &Value) -> Drawing {
         let array = |field: &str| answer[field].as_array().into_iter().flatten();
-        let nodes: Vec<Node> = array("nodes").map(Node::read).collect();
+        let names: BTreeMap<&str, &Value> =
+            array("nodes").filter_map(|node| Some((node["id"].as_str()?, &node["name"]))).collect();
+        // What is not drawn has no name here.
+        let name_of =
+            |id: &Value| id.as_str().and_then(|id| names.get(id)).map_or_else(|| text(id), |name| text(name));
+        let nodes: Vec<Node> = array("nodes").map(|node| Node::read(node, name_of)).collect();
         let place = |id: &Value| nodes.iter().position(|node| Some(node.id.as_str()) == id.as_str());
         let mut edges: Vec<(usize, usize)> =
             array("edges").filter_map(|edge| Some((place(&edge["from"])?, place(&edge["to"])?))).collect();
@@ -132,7 +140,11 @@ impl Drawing {
     fn note(&self) -> Option<String> {
         let drawn = self.nodes.iter().filter(|node| node.callable_by_all).count() as u64;
         let left_out = self.callable_by_all.saturating_sub(drawn);
-        let left_out = (left_out > 0).then(|| format!("{left_out} more services may be called by anyone"));
+        let left_out = match left_out {
+            0 => None,
+            1 => Some("anyone may call 1 more service".to_owned()),
+            more => Some(format!("anyone may call {more} more services")),
+        };
         let cut = self.truncated.then(|| "there is more than is drawn".to_owned());
         let notes: Vec<String> = left_out.into_iter().chain(cut).collect();
         (!notes.is_empty()).then(|| notes.join("; "))

@@ -45,36 +45,65 @@ impl Found {
     }
 }
 
+/// A list, and how it is read.
+pub struct List<'a> {
+    pub path: &'a str,
+    /// Further parts of the query; they start with `&`.
+    pub filters: &'a str,
+    /// How many items one request asks for.
+    pub page_size: u32,
+    /// What failed, where the list cannot be read.
+    pub attempted: String,
+}
+
+impl<'a> List<'a> {
+    pub fn of(path: &'a str, filters: &'a str) -> List<'a> {
+        let attempted = format!("could not list {}", path.trim_start_matches('/'));
+        List { path, filters, page_size: LARGEST_PAGE, attempted }
+    }
+
+    /// Everything in it.
+    pub fn all(&self, client: &Client) -> Result<Found> {
+        self.read(client, 0, true)
+    }
+
+    /// What is in it from the offset on: everything, or one page.
+    fn read(&self, client: &Client, from: u64, all: bool) -> Result<Found> {
+        let List { path, filters, page_size, attempted } = self;
+        let mut offset = from;
+        let mut after = String::new();
+        let mut items = Vec::new();
+        loop {
+            let skipped = if offset > 0 { format!("{after}&offset={offset}") } else { String::new() };
+            let answer = client.get(&format!("{path}?size={page_size}{skipped}{filters}"))?;
+            let revision = answer.revision.clone();
+            let mut page = answer.json(attempted)?;
+            let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) else {
+                return Err(Failure::failed(format!("{attempted}: the answer has no items")));
+            };
+            let more = !page["next"].is_null() && !found.is_empty();
+            offset += found.len() as u64;
+            after = cursor(page["next"].as_str().unwrap_or_default());
+            items.extend(found);
+            if !all || !more {
+                let total = page["total"].as_u64().unwrap_or(items.len() as u64);
+                let next_offset = more.then_some(offset);
+                return Ok(Found { items, total, next_offset, revision, rest: page });
+            }
+        }
+    }
+}
+
 /// Everything in a collection.
 pub fn all(client: &Client, collection: &str, filters: &str) -> Result<Found> {
-    read(client, collection, filters, None, 0)
+    List::of(collection, filters).all(client)
 }
 
 /// One page if a size is given, else everything from the offset on. `filters` start with `&`.
 pub fn read(client: &Client, collection: &str, filters: &str, size: Option<u32>, from: u64) -> Result<Found> {
-    let attempted = format!("could not list {}", collection.trim_start_matches('/'));
-    let page_size = size.unwrap_or(LARGEST_PAGE);
-    let mut offset = from;
-    let mut after = String::new();
-    let mut items = Vec::new();
-    loop {
-        let skipped = if offset > 0 { format!("{after}&offset={offset}") } else { String::new() };
-        let answer = client.get(&format!("{collection}?size={page_size}{skipped}{filters}"))?;
-        let revision = answer.revision.clone();
-        let mut page = answer.json(&attempted)?;
-        let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) else {
-            return Err(Failure::failed(format!("{attempted}: the answer has no items")));
-        };
-        let more = !page["next"].is_null() && !found.is_empty();
-        offset += found.len() as u64;
-        after = cursor(page["next"].as_str().unwrap_or_default());
-        items.extend(found);
-        if size.is_some() || !more {
-            let total = page["total"].as_u64().unwrap_or(items.len() as u64);
-            let next_offset = more.then_some(offset);
-            return Ok(Found { items, total, next_offset, revision, rest: page });
-        }
-    }
+    let list = List::of(collection, filters);
+    let page_size = size.unwrap_or(list.page_size);
+    List { page_size, ..list }.read(client, from, size.is_none())
 }
 
 /// Where the next page begins, whatever comes and goes meanwhile; nothing if the control plane knows offsets

@@ -50,8 +50,11 @@ impl Permissions {
         warnings(&answer).iter().for_each(|warning| terminal::warn(warning));
         let permissions = items(&answer["permissions"]);
         if permissions.is_empty() {
-            let allowed = number(&answer["alreadyAllowed"]);
-            terminal::talk(&format!("nothing to suggest: {allowed} observed calls are allowed already"));
+            let allowed = match number(&answer["alreadyAllowed"]) {
+                1 => "1 observed call is".to_owned(),
+                allowed => format!("{allowed} observed calls are"),
+            };
+            terminal::talk(&format!("nothing to suggest: {allowed} allowed already"));
         }
         let text = match self.format {
             TableFormat::Yaml => documents(permissions),

@@ -40,7 +40,7 @@ use api::{
         observed::{ObservedCalls, WantedEdges},
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question, Reach},
-        reachability::{MeshReachability, OfProxy},
+        reachability::{MeasuredProxies, OfProxy},
         rules::RuleList,
         suggestions::Suggestions,
         sync::SyncState,
@@ -305,7 +305,7 @@ impl Inspect for Proxies {
         mesh: &str,
         offset: usize,
         size: usize,
-    ) -> Result<MeshReachability, InspectError> {
+    ) -> Result<MeasuredProxies, InspectError> {
         (self.serves == Serves::Zone).then_some(()).ok_or_else(|| reachability::elsewhere(mesh))?;
         let (snapshot, mesh) = self.now(mesh).await?;
         let push = self.push.clone();

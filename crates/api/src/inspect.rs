@@ -50,7 +50,7 @@ use logging::{LogChange, LogLevels};
 use observed::{ObservedCalls, WantedEdges};
 use policies::{PoliciesOf, PolicyList, RouteList};
 use reach::{Question, Reach};
-use reachability::{MeshReachability, OfProxy};
+use reachability::{MeasuredProxies, OfProxy};
 use rules::{Meta, RuleList};
 use suggestions::Suggestions;
 use sync::SyncState;
@@ -111,7 +111,7 @@ pub trait Inspect: fmt::Debug + Send + Sync {
         mesh: &str,
         offset: usize,
         size: usize,
-    ) -> Result<MeshReachability, InspectError>;
+    ) -> Result<MeasuredProxies, InspectError>;
 
     /// Who may call whom; with `service`, only that service and those beside it.
     async fn graph(&self, mesh: &str, service: Option<&str>) -> Result<Graph, InspectError>;

@@ -167,19 +167,26 @@ impl Paging {
     /// The address of the next page: this request again, from after its last item.
     fn next(&self, call: &Call, last: (&str, &str)) -> Option<String> {
         let offset = self.offset.checked_add(self.size)?;
-        let mut pairs: Vec<(&str, String)> = call
-            .query_pairs()
-            .iter()
-            .filter(|(name, _)| name != "offset" && name != "after")
-            .map(|(name, value)| (name.as_str(), value.clone()))
-            .collect();
-        pairs.push(("after", format!("{}/{}", last.0, last.1)));
-        pairs.push(("offset", offset.to_string()));
-        // Stable, so that values given several times keep their order.
-        pairs.sort_by(|a, b| a.0.cmp(b.0));
-        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
-        Some(format!("{}{}?{query}", origin(call), call.parts.uri.path()))
+        Some(link(call, [("after", format!("{}/{}", last.0, last.1)), ("offset", offset.to_string())]))
     }
+
+    /// The address of the next page of a list that has another order, and so many items: this request again, with another
+    /// offset.
+    pub fn next_by_offset(&self, call: &Call, total: usize) -> Option<String> {
+        let offset = self.offset.checked_add(self.size).filter(|offset| *offset < total)?;
+        Some(link(call, [("offset", offset.to_string())]))
+    }
+}
+
+/// This request again, from another place on.
+fn link<'c>(call: &'c Call, place: impl IntoIterator<Item = (&'c str, String)>) -> String {
+    let kept = call.query_pairs().iter().filter(|(name, _)| name != "offset" && name != "after");
+    let mut pairs: Vec<(&str, String)> = kept.map(|(name, value)| (name.as_str(), value.clone())).collect();
+    pairs.extend(place);
+    // Stable, so that values given several times keep their order.
+    pairs.sort_by(|a, b| a.0.cmp(b.0));
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+    format!("{}{}?{query}", origin(call), call.parts.uri.path())
 }
 
 /// What Go says about a text that is not a number.

@@ -6,14 +6,15 @@ use serde_json::{Value, json};
 use crate::{
     cell::{self, Column, number, text},
     client::{Client, segment},
-    failure::{Failure, Result},
+    failure::Result,
     output::{self, PlainOutput},
+    pages::List,
     reachability,
     types::DEFAULT_MESH,
 };
 
 /// As many as the REST API measures at once.
-const PAGE: usize = 100;
+const PAGE: u32 = 100;
 
 /// Show what trimming by permissions takes from each proxy, or would take
 ///
@@ -67,22 +68,9 @@ impl Reachability {
         })
     }
 
-    /// All proxies, page by page.
     fn read(&self, client: &Client) -> Result<Vec<Value>> {
-        let attempted = format!("could not read what the proxies of mesh {:?} reach", self.mesh);
         let path = format!("/meshes/{}/_reachability", segment(&self.mesh));
-        let mut items = Vec::new();
-        loop {
-            let mut page =
-                client.get(&format!("{path}?size={PAGE}&offset={}", items.len()))?.json(&attempted)?;
-            let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) else {
-                return Err(Failure::failed(format!("{attempted}: the answer has no items")));
-            };
-            let is_last = found.is_empty();
-            items.extend(found);
-            if is_last || items.len() as u64 >= number(&page["total"]) {
-                return Ok(items);
-            }
-        }
+        let attempted = format!("could not read what the proxies of mesh {:?} reach", self.mesh);
+        Ok(List { page_size: PAGE, attempted, ..List::of(&path, "") }.all(client)?.items)
     }
 }

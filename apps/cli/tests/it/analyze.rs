@@ -43,9 +43,11 @@ fn a_control_plane_is_asked_page_by_page() {
             "fix": "Delete it.", "explanation": "", "reference": ""})
     };
     let first: Vec<_> = (0..1000).map(|n| item(n, "warning")).collect();
-    let path = "/meshes/m/_problems?size=1000&offset=";
-    server.on("GET", &format!("{path}0"), 200, json!({"total": 1001, "items": first}));
-    server.on("GET", &format!("{path}1000"), 200, json!({"total": 1001, "items": [item(1000, "info")]}));
+    let path = "/meshes/m/_problems?size=1000";
+    let next = format!("http://cp{path}&offset=1000");
+    server.on("GET", path, 200, json!({"total": 1001, "items": first, "next": next}));
+    let last = json!({"total": 1001, "items": [item(1000, "info")]});
+    server.on("GET", &format!("{path}&offset=1000"), 200, last);
     let program = Program::of(&server);
     let done = program.run(&["analyze", "-m", "m"]).answered(0);
     let lines = done.lines();

@@ -3,6 +3,7 @@
 //! tests store as they need it; and Envoy, whose admin interface a test answers for.
 
 mod connection;
+mod observed;
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -34,6 +35,7 @@ pub struct ControlPlane {
     pub url: String,
     registrar: Arc<Registrar>,
     push: Arc<Push>,
+    observations: Arc<Observations>,
     requests: Arc<Mutex<Vec<Request>>>,
     shutdown: Shutdown,
     runtime: tokio::runtime::Runtime,
@@ -70,7 +72,7 @@ impl ControlPlane {
         let registrar = Arc::new(Registrar::new(Arc::new(Memory::default()), setup(mode)));
         let (shutdown, requests) = (Shutdown::default(), Arc::new(Mutex::new(Vec::new())));
         let inside = runtime.enter();
-        let (push, context) = assemble(&registrar, settings, &shutdown);
+        let (push, observations, context) = assemble(&registrar, settings, &shutdown);
         drop(inside);
         let seen = requests.clone();
         let router = api::router(context).layer(middleware::map_request(move |request| {
@@ -83,7 +85,7 @@ impl ControlPlane {
             listener.serve(router, None, Limits::default(), &shutdown);
             url
         });
-        let control_plane = ControlPlane { url, registrar, push, requests, shutdown, runtime };
+        let control_plane = ControlPlane { url, registrar, push, observations, requests, shutdown, runtime };
         control_plane.store(json!({ "type": "Mesh", "name": "default" }));
         control_plane
     }
@@ -237,14 +239,18 @@ fn setup(mode: Mode) -> Setup {
 }
 
 /// The parts of `kuma-cp` that answer, started.
-fn assemble(registrar: &Arc<Registrar>, settings: Settings, shutdown: &Shutdown) -> (Arc<Push>, Context) {
+fn assemble(
+    registrar: &Arc<Registrar>,
+    settings: Settings,
+    shutdown: &Shutdown,
+) -> (Arc<Push>, Arc<Observations>, Context) {
     let (store, metrics) = (registrar.store().clone(), runtime::metrics::Metrics::default());
     let push = Arc::new(Push::new(store.clone(), "east"));
     let problems = Findings::new(store.clone(), push.clone(), Files::default(), &metrics);
     push.start(shutdown);
     problems.start(shutdown);
     let observations = Observations::started(store.clone(), &metrics, shutdown);
-    let inspect = Proxies::new(store, push.clone(), 9901).observing(observations);
+    let inspect = Proxies::new(store, push.clone(), 9901).observing(observations.clone());
     let context = Context {
         registrar: registrar.clone(),
         settings,
@@ -253,7 +259,7 @@ fn assemble(registrar: &Arc<Registrar>, settings: Settings, shutdown: &Shutdown)
         problems,
         gates: Gates::default(),
     };
-    (push, context)
+    (push, observations, context)
 }
 
 /// Notes a request and passes it on.

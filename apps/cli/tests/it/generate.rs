@@ -2,11 +2,16 @@
 
 use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt};
 
-use identity::{DataplaneToken, PublicKey, UserToken, ZoneToken, certificate, token};
+use api::{Authn, Settings};
+use identity::{
+    DataplaneToken, KeyPair, PublicKey, Purpose, UserToken, ZoneToken, certificate,
+    signing_key::{self, FIRST_KID},
+    token,
+};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::{program::Program, server::Server};
+use crate::{control_plane::ControlPlane, program::Program};
 
 /// A home with a signing key and the public half of it.
 fn with_key() -> (Program, PublicKey) {
@@ -73,38 +78,68 @@ fn tokens_made_here_are_valid_for_the_public_half_of_the_key() {
     assert_eq!(claims.scope, ["ingress", "egress"]);
 }
 
+/// A control plane that signs every sort of token, and the key with which it does.
+fn issuer(settings: Settings) -> (ControlPlane, PublicKey) {
+    let control_plane = ControlPlane::with(settings);
+    let pair = KeyPair::generate().unwrap();
+    let purposes = [Purpose::Dataplane { mesh: "default" }, Purpose::Zone, Purpose::User];
+    let draft = |purpose| testkit::resource::of_draft(signing_key::draft(purpose, FIRST_KID, &pair));
+    control_plane.put(purposes.map(draft));
+    (control_plane, pair.public().clone())
+}
+
 #[test]
 fn tokens_made_by_the_control_plane_are_passed_on() {
-    let server = Server::start();
-    for kind in ["dataplane", "zone", "user"] {
-        let warning = ("warning", "299 kuma-cp \"look at it\"");
-        server.reply("POST", &format!("/tokens/{kind}"), 200, &[warning], &format!("{kind}-token"));
-    }
-    let program = Program::of(&server);
+    let (control_plane, public) = issuer(Settings::default());
+    let program = Program::at(&control_plane.url);
+    let now = Timestamp::now();
     let made = program
         .run(&["generate", "dataplane-token", "--name", "web", "--tag", "a=1", "--valid-for", "90m"])
         .ok();
-    assert_eq!(made.out, "dataplane-token");
-    made.says("warning: look at it");
+    assert_eq!(made.err, "");
+    let (claims, _): (DataplaneToken, _) = token::validate_with(&made.out, &public, now).unwrap();
+    assert_eq!((claims.name.as_str(), claims.mesh.as_str()), ("web", "default"));
+    assert_eq!(claims.tags["a"], ["1"]);
+    let later = now.checked_add(std::time::Duration::from_secs(91 * 60)).unwrap();
+    assert!(token::validate_with::<DataplaneToken>(&made.out, &public, later).is_err());
+    let asked = |n: usize| control_plane.requests()[n].json();
     assert_eq!(
-        server.requests()[0].json(),
+        asked(0),
         json!({"name": "web", "mesh": "default", "tags": {"a": ["1"]}, "type": "", "workload": "", "validFor": "1h30m0s"})
     );
     let made =
         program.run(&["generate", "zone-token", "--zone", "east", "--valid-for", "24h", "-o", "json"]).ok();
-    assert_eq!(made.json(), json!({"token": "zone-token"}));
-    assert_eq!(
-        server.requests()[1].json(),
-        json!({"zone": "east", "scope": ["ingress", "egress"], "validFor": "24h0m0s"})
-    );
-    program.run(&["generate", "user-token", "--name", "ann", "--group", "x", "--valid-for", "1h"]).ok();
-    assert_eq!(server.requests()[2].json(), json!({"name": "ann", "groups": ["x"], "validFor": "1h0m0s"}));
-    server.on("POST", "/tokens/user", 403, json!({"title": "Access Denied", "detail": "no"}));
-    program.run(&["generate", "user-token", "--name", "ann", "--valid-for", "1h"]).ok();
-    program
+    let answer = made.json();
+    let (claims, _): (ZoneToken, _) =
+        token::validate_with(answer["token"].as_str().unwrap(), &public, now).unwrap();
+    assert_eq!(claims, ZoneToken { zone: "east".into(), scope: vec!["ingress".into(), "egress".into()] });
+    assert_eq!(asked(1), json!({"zone": "east", "scope": ["ingress", "egress"], "validFor": "24h0m0s"}));
+    let made =
+        program.run(&["generate", "user-token", "--name", "ann", "--group", "x", "--valid-for", "1h"]).ok();
+    let (claims, _): (UserToken, _) = token::validate_with(&made.out, &public, now).unwrap();
+    assert_eq!(claims, UserToken { name: "ann".into(), groups: vec!["x".into()] });
+    assert_eq!(asked(2), json!({"name": "ann", "groups": ["x"], "validFor": "1h0m0s"}));
+}
+
+#[test]
+fn warnings_and_refusals_of_the_control_plane_are_shown() {
+    let (control_plane, _) = issuer(Settings::default());
+    let made = Program::at(&control_plane.url).run(&["generate", "dataplane-token"]).ok();
+    assert_eq!(made.out.split('.').count(), 3, "the token and nothing else: {made:#?}");
+    made.says("warning: any proxy of mesh 'default' can use the token: bind it to one with --name")
+        .says("warning: the token is valid for 3650 days");
+    let authn = Authn { localhost_is_admin: false, ..Authn::default() };
+    let (strangers, _) = issuer(Settings { authn, ..Settings::default() });
+    Program::at(&strangers.url)
         .run(&["generate", "user-token", "--name", "ann", "--valid-for", "1h"])
         .failed(1)
         .says("Access Denied");
+    let keyless = ControlPlane::start();
+    Program::at(&keyless.url)
+        .run(&["generate", "zone-token", "--zone", "east"])
+        .failed(1)
+        .says("the control plane returned no token")
+        .says("there is no signing key with KID 1");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use resources::format;
 use topology::{Change, State};
 
 use crate::{
+    control_plane::ControlPlane,
     program::{Program, Ran},
-    server::Server,
 };
 
 fn migrate(input: &str) -> Ran {
@@ -326,16 +326,15 @@ fn a_backend_that_the_mesh_does_not_have_is_told() {
 
 #[test]
 fn a_mesh_that_is_not_in_the_input_is_taken_from_the_control_plane_if_that_is_asked() {
-    let server = Server::start();
-    let program = Program::of(&server);
-    let mesh = format::yaml::documents(OBSERVED).unwrap().remove(0).value;
-    server.on("GET", "/meshes/default", 200, mesh);
+    let control_plane = ControlPlane::start();
+    control_plane.store(format::yaml::documents(OBSERVED).unwrap().remove(0).value);
+    let program = Program::at(&control_plane.url);
     let asked =
         |policy: &str| program.run_with_stdin(&["migrate", "policies", "--control-plane", "-f", "-"], policy);
     let two = format!("{}---\n{}", log(""), trace("dog"));
     let ran = asked(&two).ok();
     assert_eq!((ran.out, ran.err.as_str()), (translated(&format!("{two}---{OBSERVED}")), ""));
-    assert_eq!(server.lines(), ["GET /meshes/default"], "once");
+    assert_eq!(control_plane.lines(), ["GET /meshes/default"], "once");
     let ran = asked(&log("").replace("mesh: default", "mesh: other"));
     assert_eq!(ran.code, 4);
     ran.says("its backend is part of Mesh \"other\", which is not in the input: could not get it: ");

@@ -107,7 +107,7 @@ impl Policies<'_> {
 fn of_proxy(effective: &Effective<'_>, kind: Kind) -> Option<EffectivePolicy> {
     let merged = effective.proxy(kind)?;
     Some(EffectivePolicy {
-        conf: Some(Value::Array(vec![merged.conf.clone()])),
+        conf: Some(merged.conf.clone()),
         kind: kind.name(),
         origins: origins(&merged.origins),
         rules: None,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::{
     InspectError,
     inspect::reachability::{
-        Answer, Change, Counts, DestinationReachability, Explained, MeshReachability, ModeInUse, OfProxy,
+        Answer, Change, Counts, DestinationReachability, Explained, MeasuredProxies, ModeInUse, OfProxy,
         ProxyReachability, ProxySavings, Reached, Report, Verdict,
     },
 };
@@ -283,7 +283,7 @@ pub fn of_mesh(
     traits: impl Fn(&Resource) -> ProxyTraits,
     offset: usize,
     size: usize,
-) -> MeshReachability {
+) -> MeasuredProxies {
     let mut measure = Measure::default();
     let page = mesh.dataplanes.values().skip(offset).take(size);
     let items = page.map(|dataplane| {
@@ -293,5 +293,5 @@ pub fn of_mesh(
         let sight = sight.flatten();
         ProxySavings { name: dataplane.name().to_owned(), mode, report: sight.map(|sight| sight.report()) }
     });
-    MeshReachability { total: mesh.dataplanes.len(), items: items.collect() }
+    MeasuredProxies { total: mesh.dataplanes.len(), items: items.collect() }
 }

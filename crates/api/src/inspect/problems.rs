@@ -27,6 +27,9 @@ pub struct ProblemList {
     /// How many there are in all.
     pub total: usize,
     pub items: Vec<FoundProblem>,
+    /// The address of the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// Something that is wrong, or may be.
@@ -69,7 +72,12 @@ pub async fn list(call: Call) -> Result<Response, Error> {
     let mut found = call.context.problems.of_mesh(call.param("mesh")).await?;
     found.retain(|finding| wanted.has(finding));
     let page = found.iter().skip(paging.offset).take(paging.size);
-    shown(ProblemList { total: found.len(), items: page.map(FoundProblem::from).collect() }, &snapshot).await
+    let list = ProblemList {
+        total: found.len(),
+        items: page.map(FoundProblem::from).collect(),
+        next: paging.next_by_offset(&call, found.len()),
+    };
+    shown(list, &snapshot).await
 }
 
 /// Which findings are asked for.

@@ -203,6 +203,17 @@ pub struct MeshReachability {
     /// How many proxies there are in all.
     pub total: usize,
     pub items: Vec<ProxySavings>,
+    /// The address of the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Some of the proxies of a mesh, in the order of their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MeasuredProxies {
+    /// How many proxies there are in all.
+    pub total: usize,
+    pub items: Vec<ProxySavings>,
 }
 
 /// What trimming does for a proxy, or would do.
@@ -226,6 +237,9 @@ pub async fn of_proxy(call: Call) -> Result<Response, Error> {
 /// `GET /meshes/{mesh}/_reachability`.
 pub async fn of_mesh(call: Call) -> Result<Response, Error> {
     let (inspect, snapshot) = (inspect(&call), readable(&call)?);
-    let Paging { offset, size, .. } = Paging::read(&call)?;
-    shown(inspect.reachability_of_mesh(call.param("mesh"), offset, size).await?, &snapshot).await
+    let paging = Paging::read(&call)?;
+    let found = inspect.reachability_of_mesh(call.param("mesh"), paging.offset, paging.size).await?;
+    let MeasuredProxies { total, items } = found;
+    let next = paging.next_by_offset(&call, total);
+    shown(MeshReachability { total, items, next }, &snapshot).await
 }

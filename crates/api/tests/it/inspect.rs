@@ -12,7 +12,7 @@ use api::{
         observed::{ObservedCall, ObservedCalls, WantedEdges},
         policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
         reach::{Party, Question, Reach, Verdict},
-        reachability::{MeshReachability, OfProxy},
+        reachability::{MeasuredProxies, OfProxy},
         rules::{Meta, RuleList},
         suggestions::{SuggestedPermission, Suggestions},
         sync::SyncState,
@@ -184,7 +184,7 @@ impl Inspect for FakeProxies {
         mesh: &str,
         offset: usize,
         size: usize,
-    ) -> Result<MeshReachability, InspectError> {
+    ) -> Result<MeasuredProxies, InspectError> {
         Ok(reachability::of_mesh(mesh, offset, size))
     }
 

@@ -128,7 +128,9 @@ fn table(document: &Value) -> String {
 
 fn of_outbound(outbound: &Value) -> Vec<Vec<String>> {
     let mut lines = Vec::new();
-    for policy in each(outbound, "policies") {
+    // Routes are policies, too, and have lines of their own below.
+    let is_route = |policy: &&Value| each(outbound, "routes").any(|route| route["kind"] == policy["kind"]);
+    for policy in each(outbound, "policies").filter(|policy| !is_route(policy)) {
         lines.extend(confs(policy, ""));
     }
     for route in each(outbound, "routes") {

@@ -8,7 +8,7 @@ use api::{
         observed::{ObservedCalls, WantedEdges},
         policies::{PoliciesOf, PolicyList, RouteList},
         reach::{Question as ReachQuestion, Reach},
-        reachability::{MeshReachability, OfProxy},
+        reachability::{MeasuredProxies, OfProxy},
         rules::RuleList,
         suggestions::Suggestions,
         sync::SyncState,
@@ -90,7 +90,7 @@ impl Inspect for Echo {
         _: &str,
         _: usize,
         _: usize,
-    ) -> Result<MeshReachability, InspectError> {
+    ) -> Result<MeasuredProxies, InspectError> {
         unsupported()
     }
     async fn graph(&self, _: &str, _: Option<&str>) -> Result<Graph, InspectError> {

@@ -95,6 +95,16 @@ async fn confs_for_an_outbound_are_merged() {
 }
 
 #[tokio::test]
+async fn the_conf_of_a_proxy_as_a_whole_is_one_object() {
+    let remove = json!({ "cluster": { "operation": "Remove", "match": { "name": "none" } } });
+    let conf = json!({ "appendModifications": [remove] });
+    let patch = policy(Kind::MeshProxyPatch, "p", json!({ "default": conf }));
+    let inspected = world([one_inbound(), patch]).await;
+    let expect = json!({ "policies": [{ "conf": conf, "kind": "MeshProxyPatch", "origins": origins(&["kri_mpp_default___p_"]) }] });
+    assert_eq!(policies(&inspected, PoliciesOf::Proxy).await, expect);
+}
+
+#[tokio::test]
 async fn rules_for_an_inbound_are_kept_apart() {
     let http = json!({
         "requestTimeout": "10s", "streamIdleTimeout": "1h", "maxStreamDuration": "30m", "maxConnectionDuration": "30m",

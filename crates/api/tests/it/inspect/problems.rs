@@ -46,6 +46,11 @@ async fn problems_are_filtered_cut_and_explained() {
     check("?code=shadowed", 1, &["shadowed"]).await;
     check("?kri=kri_mt_default___b_", 1, &["shadowed"]).await;
     check("?size=1&offset=1", 2, &["shadowed"]).await;
+    let page = world.get("/meshes/default/_problems?size=1&severity=info").await.expect(200).json();
+    let next = page["next"].as_str().unwrap();
+    assert!(next.ends_with("/meshes/default/_problems?offset=1&severity=info&size=1"), "{next}");
+    let last = world.get("/meshes/default/_problems?size=1&offset=1").await.expect(200).json();
+    assert_eq!(last.get("next"), None);
     for (query, reason) in [
         ("?severity=bad", "bad request: severity \"bad\" is not known: it is `info`, `warning` or `error`"),
         ("?code=bad", "bad request: code \"bad\" is not known: docs/reference/findings.md lists all of them"),

@@ -3,7 +3,7 @@
 use api::inspect::{
     graph::{Edge, Graph, Node, NodeAccess},
     reachability::{
-        Change, Counts, DestinationReachability, Estimate, Explained, MeshReachability, ModeInUse, OfProxy,
+        Change, Counts, DestinationReachability, Estimate, Explained, MeasuredProxies, ModeInUse, OfProxy,
         ProxyReachability, ProxySavings, Reached, Report, Verdict,
     },
 };
@@ -56,9 +56,9 @@ pub fn of_proxy(proxy: &Key, to: Option<&str>) -> OfProxy {
     OfProxy::All(ProxyReachability { kri, mode, counts, report, destinations, truncated: true })
 }
 
-pub fn of_mesh(mesh: &str, offset: usize, size: usize) -> MeshReachability {
+pub fn of_mesh(mesh: &str, offset: usize, size: usize) -> MeasuredProxies {
     let name = format!("{mesh} {size} from {offset}");
-    MeshReachability { total: 3, items: vec![ProxySavings { name, mode: mode(), report: None }] }
+    MeasuredProxies { total: 3, items: vec![ProxySavings { name, mode: mode(), report: None }] }
 }
 
 pub fn graph(service: Option<&str>) -> Graph {
@@ -121,4 +121,16 @@ async fn what_a_proxy_reaches_is_told_with_what_trimming_would_save() {
         (&graph["nodes"][0]["access"], &graph["nodes"][0]["except"]),
         (&json!("anyone-except"), &json!(["x"]))
     );
+}
+
+#[tokio::test]
+async fn pages_of_measured_proxies_lead_to_each_other() {
+    let world = World::new().await;
+    let page = world.get("/meshes/default/_reachability?size=2").await.expect(200).json();
+    assert_eq!((&page["total"], &page["items"][0]["name"]), (&json!(3), &json!("default 2 from 0")));
+    let next = page["next"].as_str().unwrap();
+    let path = next.find("/meshes/").map(|at| &next[at..]).unwrap();
+    assert_eq!(path, "/meshes/default/_reachability?offset=2&size=2");
+    let last = world.get(path).await.expect(200).json();
+    assert_eq!((&last["items"][0]["name"], last.get("next")), (&json!("default 2 from 2"), None));
 }

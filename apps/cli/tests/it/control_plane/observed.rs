@@ -1,0 +1,70 @@
+//! Resources in one batch, and calls as agents report them: the test says what was called, and when.
+
+use std::{sync::Arc, time::Duration};
+
+use control_plane::observed::{Observations, Pace};
+use jiff::Timestamp;
+use resources::{Key, Kind, Resource};
+use runtime::{metrics::Metrics, shutdown::Shutdown};
+use store::Write;
+use topology::{
+    DestinationId,
+    observed::{Caller, Edge},
+};
+
+use super::ControlPlane;
+
+/// How long another control plane may take to write what it saw.
+const SOON: Duration = Duration::from_secs(30);
+
+/// The service that called, the identifier of what it called, and how often.
+pub type ReportedCall<'a> = (&'a str, &'a str, u64);
+
+impl ControlPlane {
+    /// Stores resources as they are, whether they were there or not.
+    pub fn put(&self, resources: impl IntoIterator<Item = Resource>) {
+        let store = self.registrar.store().clone();
+        let stored = store.snapshot().unwrap();
+        let write = |resource: Resource| match stored.get(&resource.key) {
+            Some(old) => Write::Update { expected: old.version, resource },
+            None => Write::Create(resource),
+        };
+        let writes: Vec<Write> = resources.into_iter().map(write).collect();
+        let outcomes = self.runtime.block_on(async move { store.write(writes).await }).unwrap();
+        drop(outcomes);
+    }
+
+    /// Agents of the mesh `default` report at this moment what their proxies called since the last report.
+    pub fn observe(&self, at: &str, calls: &[ReportedCall<'_>]) {
+        self.observations.report("default", calls.iter().map(edge), at.parse().unwrap());
+    }
+
+    /// The same to another control plane on the same store, which keeps the first of these calls and has no room for
+    /// the others.
+    pub fn observe_too_many(&self, at: &str, calls: &[ReportedCall<'_>]) {
+        let at: Timestamp = at.parse().unwrap();
+        let store = self.registrar.store().clone();
+        let ended = self.runtime.block_on(async {
+            let shutdown = Shutdown::default();
+            let full = Observations::new(store, &Metrics::default()).with(Pace::default(), 1);
+            let full = Arc::new(full);
+            full.start(&shutdown);
+            full.report("default", calls.iter().map(edge), at);
+            shutdown.begin();
+            shutdown.finish(SOON).await
+        });
+        assert!(ended, "the other control plane has not written what it saw");
+    }
+
+    /// The agent of a connected proxy of the mesh `default` has reported since it connected.
+    pub fn has_reported(&self, name: &str) {
+        let proxy = Key::new(Kind::Dataplane, "default", name);
+        self.push.newest(&proxy).unwrap().note_report();
+    }
+}
+
+fn edge((caller, destination, count): &ReportedCall<'_>) -> (Edge, u64) {
+    let caller = format!("spiffe://default/{caller}").parse().unwrap();
+    let destination = DestinationId::Port(destination.parse().unwrap());
+    (Edge { caller: Caller::Identity(caller), destination }, *count)
+}
