@@ -71,12 +71,12 @@ struct Envoy {
 }
 
 impl Connection {
-    /// Connects the proxy of a stored Dataplane with an address on this machine.
+    /// Connects a proxy that is stored with an address on this machine, by what it says of itself.
     pub async fn open(
         push: &Arc<Push>,
         mesh: &str,
         name: &str,
-        features: &[&str],
+        mut said: Value,
         shutdown: &Shutdown,
     ) -> Connection {
         let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
@@ -84,10 +84,10 @@ impl Connection {
         let envoy = Arc::new(Mutex::new(Envoy::default()));
         let router = Router::new().fallback(answer).with_state(envoy.clone());
         listener.serve(router, None, Limits::default(), shutdown);
-        let metadata = json!({ "features": features, "dataplane.admin.port": port.to_string(),
-            "dataplane.admin.address": "127.0.0.1" });
+        said["dataplane.admin.port"] = json!(port.to_string());
+        said["dataplane.admin.address"] = json!("127.0.0.1");
         push.caught_up().await;
-        let connected = push.connect(proxy::traits(mesh, name, &metadata));
+        let connected = push.connect(proxy::traits(mesh, name, &said));
         let (watcher, stance) = (connected.watcher.clone(), Arc::<Stance>::default());
         let connection = Connection { push: push.clone(), watcher, stance: stance.clone(), envoy };
         let (configured, first) = tokio::sync::oneshot::channel();

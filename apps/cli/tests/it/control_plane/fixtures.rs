@@ -1,0 +1,48 @@
+//! Resources that come in great number or in a common shape, zone proxies, and questions that are no `GET`.
+
+use serde_json::{Value, json};
+
+use super::{Connection, ControlPlane};
+
+/// What a proxy of the newest agents says about the names it wants.
+pub const UNIFIED: &str = "feature-unified-proxy-resources-and-stats-naming";
+
+impl ControlPlane {
+    /// Stores many resources at once.
+    pub fn store_all(&self, resources: impl IntoIterator<Item = Value>) {
+        self.write(resources.into_iter().map(|resource| self.stored(resource)).collect());
+    }
+
+    /// A MeshService of the zone at port 80, called `http`, of the Dataplanes with the label `app: {name}`.
+    pub fn service(&self, name: &str) {
+        self.store(json!({ "type": "MeshService", "mesh": "default", "name": name,
+            "labels": { "kuma.io/zone": "east" }, "spec": {
+                "selector": { "dataplaneLabels": { "matchLabels": { "app": name } } },
+                "ports": [{ "name": "http", "port": 80, "targetPort": 80, "appProtocol": "http" }] } }));
+    }
+
+    /// Connects the proxy of a stored Dataplane that calls services at ports from 10000 on.
+    pub fn calling(&self, name: &str, labels: Value, services: &[&str]) {
+        let service = labels["app"].as_str().unwrap_or(name).to_owned();
+        let outbound = services.iter().zip(10_000..).map(|(service, port)| {
+            json!({ "port": port, "backendRef": { "kind": "MeshService", "name": service, "port": 80 } })
+        });
+        let outbound: Vec<Value> = outbound.collect();
+        let tags = json!({ "kuma.io/service": service, "kuma.io/protocol": "http" });
+        self.store(json!({ "type": "Dataplane", "mesh": "default", "name": name, "labels": labels, "networking": {
+            "address": "127.0.0.1", "inbound": [{ "port": 80, "tags": tags }], "outbound": outbound } }));
+    }
+
+    /// Connects a zone ingress or a zone egress, which is stored.
+    pub fn connect_zone_proxy(&self, kind: &str, name: &str) -> Connection {
+        let said = json!({ "dataplane.proxyType": kind });
+        self.runtime.block_on(Connection::open(&self.push, "", name, said, &self.shutdown))
+    }
+
+    /// What the REST API answers to a question.
+    pub fn post(&self, path: &str, question: &Value) -> Value {
+        let request = ureq::post(format!("{}{path}", self.url)).content_type("application/json");
+        let answer = request.send(question.to_string()).unwrap();
+        serde_json::from_str(&answer.into_body().read_to_string().unwrap()).unwrap()
+    }
+}
