@@ -60,7 +60,8 @@ fn the_answer_is_a_sentence_a_table_and_an_exit_code() {
     let backends = || json!({"app": "backend"});
     let one = || json!({"app": "backend", "v": "1"});
     let call = "call MeshService backend (dataplanes: 2)";
-    let no_rule = "no MeshTrafficPermission applies to this inbound, and clients that no rule allows are denied";
+    let no_rule =
+        "no MeshTrafficPermission applies to this inbound, and clients that no rule allows are denied";
     let cases = [
         (
             // The servers differ, and the same rule decides.
@@ -99,12 +100,22 @@ fn the_answer_is_a_sentence_a_table_and_an_exit_code() {
 }
 
 #[test]
-fn an_answer_without_checks_is_a_sentence_about_what_is_known() {
+fn an_answer_about_servers_that_are_not_there_is_about_what_is_known() {
     let (control_plane, program) = meshed(&[]);
+    control_plane.store(permission("all", json!({"kind": "Mesh"}), "allow", "web"));
+    let ran = program.run(&["access", "web", "backend"]).answered(0);
+    let (knows, rule) = ("as far as this control plane knows", "kri_mtp_default___all_rule_0");
+    let sentence =
+        format!("Dataplane web may call MeshService backend {knows}: {rule} allows spiffe://default/web.");
+    assert_eq!(ran.lines()[0], sentence);
+    assert_eq!(cells(checks(&ran)[3])[1..3], ["not known here", "yes"]);
+
+    // Where there is no check, nothing is said about a rule.
     control_plane.store(json!({"type": "MeshMultiZoneService", "mesh": "default", "name": "everywhere", "spec": {
         "selector": {"meshService": {"matchLabels": {"app": "none"}}}, "ports": [{"port": 80, "appProtocol": "http"}]}}));
     let ran = program.run(&["access", "web", "everywhere"]).answered(0);
-    let sentence = "Dataplane web may call MeshMultiZoneService everywhere as far as this control plane knows.";
+    let sentence =
+        "Dataplane web may call MeshMultiZoneService everywhere as far as this control plane knows.";
     assert_eq!(checks(&ran), [sentence]);
     let known = "\nReachability: unknown\n  no instance of the destination is known here, so it is not known which clients it \
                  lets in\n";
@@ -125,7 +136,8 @@ fn every_check_names_its_rule() {
     let rows: Vec<Vec<&str>> = checks(&ran)[2..].iter().map(|line| cells(line)).collect();
     let (backend, rule) = ("kri_dp_default___backend-1_80", "kri_mtp_default___web_rule_0");
     let allowed = format!("{rule} allows spiffe://default/web");
-    let denied = "the only rule of this inbound is not about this client, and clients that no rule allows are denied";
+    let denied =
+        "the only rule of this inbound is not about this client, and clients that no rule allows are denied";
     assert_eq!(
         rows,
         [
@@ -162,10 +174,9 @@ fn what_is_asked_reaches_the_control_plane_and_its_refusal_the_user() {
     let (control_plane, program) = meshed(&[json!({"app": "backend"})]);
     control_plane.store(allow("web", json!({"app": "backend"}), "web"));
     program.run(&["access", "web", "backend", "--port", "http"]).answered(0);
-    program
-        .run(&["access", "web", "backend", "--port", "http/1"])
-        .failed(1)
-        .says("MeshService \"backend\" of mesh \"default\" takes no calls at port \"http/1\" now; it does at http");
+    program.run(&["access", "web", "backend", "--port", "http/1"]).failed(1).says(
+        "MeshService \"backend\" of mesh \"default\" takes no calls at port \"http/1\" now; it does at http",
+    );
     program
         .run(&["access", "a&b", "backend"])
         .failed(1)
@@ -197,15 +208,16 @@ fn what_is_trimmed_is_explained_with_the_change_that_would_allow_the_call() {
     control_plane.secure(json!({"reachability.kuma.io/mode": "enforce"}));
     let redirect = json!({"redirectPortInbound": 15006, "redirectPortOutbound": 15001});
     let tags = |service: &str| json!({"kuma.io/service": service});
-    control_plane.store(json!({"type": "Dataplane", "mesh": "default", "name": "web", "networking": {"address": "127.0.0.1",
-        "inbound": [{"port": 80, "tags": tags("web")}], "transparentProxying": redirect}}));
+    control_plane.store(
+        json!({"type": "Dataplane", "mesh": "default", "name": "web", "networking": {"address": "127.0.0.1",
+        "inbound": [{"port": 80, "tags": tags("web")}], "transparentProxying": redirect}}),
+    );
     let port = |port: u16| json!({"port": port, "targetPort": port, "appProtocol": "http"});
     control_plane.store(json!({"type": "MeshService", "mesh": "default", "name": "backend", "spec": {
         "selector": {"dataplaneLabels": {"matchLabels": {"app": "backend"}}}, "ports": [port(80), port(81)]},
         "status": {"vips": [{"ip": "241.0.0.1"}], "tls": {"status": "Ready"}}}));
     // The third inbound is no part of the service, and no targetRef tells it from the others.
-    let inbounds: Vec<Value> =
-        (80..83).map(|port| json!({"port": port, "tags": tags("backend")})).collect();
+    let inbounds: Vec<Value> = (80..83).map(|port| json!({"port": port, "tags": tags("backend")})).collect();
     control_plane.store_all((1..=6).map(|n| {
         json!({"type": "Dataplane", "mesh": "default", "name": format!("backend-{n}"), "labels": {"app": "backend"},
             "networking": {"address": "127.0.0.1", "inbound": inbounds}})
@@ -251,9 +263,11 @@ fn a_change_of_several_resources_is_one_document_each() {
     }
     // Whatever selects both servers by their label overrules this.
     let web = json!({"kind": "MeshSubset", "tags": {"kuma.io/service": "web"}});
-    control_plane.store(json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "admin", "spec": {
+    control_plane.store(
+        json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "admin", "spec": {
         "targetRef": {"kind": "Dataplane", "labels": {"app": "backend"}, "sectionName": "admin"},
-        "from": [{"targetRef": web, "default": {"action": "Deny"}}]}}));
+        "from": [{"targetRef": web, "default": {"action": "Deny"}}]}}),
+    );
     let ran = program.run(&["access", "web", "backend"]).answered(3);
     let (said, yaml) = explained(&ran);
     assert!(said.ends_with("these 2 MeshTrafficPermissions would allow the call"), "{said}");

@@ -39,7 +39,9 @@ spec:
 fn a_control_plane_is_asked_page_by_page() {
     let control_plane = ControlPlane::start();
     let backend = json!({"name": "ca-1", "type": "builtin", "mode": "PERMISSIVE"});
-    control_plane.store(json!({"type": "Mesh", "name": "m", "mtls": {"enabledBackend": "ca-1", "backends": [backend]}}));
+    control_plane.store(
+        json!({"type": "Mesh", "name": "m", "mtls": {"enabledBackend": "ca-1", "backends": [backend]}}),
+    );
     let to = json!([{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "1s"}}]);
     control_plane.store_all((0..1000).map(|n| {
         let nowhere = json!({"kind": "Dataplane", "labels": {"app": format!("nowhere-{n}")}});
@@ -65,7 +67,8 @@ fn a_control_plane_is_asked_page_by_page() {
         ["info", "permissive-mtls", "kri_m____m_", "backend ca-1 of mesh m is PERMISSIVE"]
     );
     let fixes: Vec<&str> = done.out.split_once("\nWhat to do:\n").unwrap().1.lines().collect();
-    let codes: Vec<&str> = fixes.iter().filter_map(|fix| fix.split_once(": ")).map(|(code, _)| code).collect();
+    let codes: Vec<&str> =
+        fixes.iter().filter_map(|fix| fix.split_once(": ")).map(|(code, _)| code).collect();
     assert_eq!(codes, ["  matches-nothing", "  no-permissions", "  permissive-mtls"], "each once");
     program.run(&["analyze", "-m", "m", "--fail-on", "error"]).answered(0);
     program.run(&["analyze", "-m", "m", "--fail-on", "warn"]).answered(3);
