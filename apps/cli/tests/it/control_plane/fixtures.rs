@@ -1,10 +1,10 @@
-//! Resources that come in great number or in a common shape, zone proxies, and questions that are no `GET`.
+//! Resources in number and in common shapes, connected zone proxies, and questions that are asked with `POST`.
 
 use serde_json::{Value, json};
 
 use super::{Connection, ControlPlane};
 
-/// What a proxy of the newest agents says about the names it wants.
+/// The feature of a proxy whose resources have unified names.
 pub const UNIFIED: &str = "feature-unified-proxy-resources-and-stats-naming";
 
 impl ControlPlane {
@@ -21,19 +21,21 @@ impl ControlPlane {
                 "ports": [{ "name": "http", "port": 80, "targetPort": 80, "appProtocol": "http" }] } }));
     }
 
-    /// Connects the proxy of a stored Dataplane that calls services at ports from 10000 on.
-    pub fn calling(&self, name: &str, labels: Value, services: &[&str]) {
+    /// A Dataplane with an address on this machine that calls MeshServices, the first at port 10000.
+    pub fn client(&self, name: &str, labels: Value, services: &[&str]) {
         let service = labels["app"].as_str().unwrap_or(name).to_owned();
         let outbound = services.iter().zip(10_000..).map(|(service, port)| {
             json!({ "port": port, "backendRef": { "kind": "MeshService", "name": service, "port": 80 } })
         });
         let outbound: Vec<Value> = outbound.collect();
         let tags = json!({ "kuma.io/service": service, "kuma.io/protocol": "http" });
-        self.store(json!({ "type": "Dataplane", "mesh": "default", "name": name, "labels": labels, "networking": {
-            "address": "127.0.0.1", "inbound": [{ "port": 80, "tags": tags }], "outbound": outbound } }));
+        self.store(
+            json!({ "type": "Dataplane", "mesh": "default", "name": name, "labels": labels, "networking": {
+            "address": "127.0.0.1", "inbound": [{ "port": 80, "tags": tags }], "outbound": outbound } }),
+        );
     }
 
-    /// Connects a zone ingress or a zone egress, which is stored.
+    /// Connects a stored zone proxy; its kind is `ingress` or `egress`.
     pub fn connect_zone_proxy(&self, kind: &str, name: &str) -> Connection {
         let said = json!({ "dataplane.proxyType": kind });
         self.runtime.block_on(Connection::open(&self.push, "", name, said, &self.shutdown))
