@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use resources::{
     Kind,
-    naming::{Class, classify},
+    naming::{Class, Kri, classify},
 };
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use crate::{client::Client, types::Type};
 /// The objects of one proxy, by name.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// Nothing for a name that several resources share, and for destinations selected by tags.
+    /// What several resources of one name have in common, if anything; nothing for destinations selected by tags.
     resources: BTreeMap<String, Option<String>>,
 }
 
@@ -28,7 +28,9 @@ impl Names {
         let ask = |view: &str| client.get(&format!("{proxy}/{view}")).ok();
         match ask("_layout") {
             Some(answer) if answer.status == 400 => {
-                let summary = ask("stats?format=summary").and_then(|answer| answer.json("names").ok());
+                // What has had no traffic yet has a name, too.
+                let summary =
+                    ask("stats?format=summary&usedonly=false").and_then(|answer| answer.json("names").ok());
                 summary.as_ref().map(Names::of_summary).unwrap_or_default()
             }
             answer => {
@@ -41,8 +43,10 @@ impl Names {
     fn of_summary(summary: &Value) -> Names {
         let mut names = Names::default();
         for (name, of) in summary["resources"].as_object().into_iter().flatten() {
-            if let Some(kri) = of["kri"].as_str() {
-                names.resources.insert(name.clone(), Some(kri.to_owned()));
+            let kri = of["kri"].as_str().map(str::to_owned);
+            // Destinations selected by tags have a name and no identifier.
+            if kri.is_some() || of["class"] == "legacy" {
+                names.resources.insert(name.clone(), kri);
             }
         }
         names
@@ -66,7 +70,7 @@ impl Names {
             Value::String(name) => {
                 let known = self.resources.entry(name.clone()).or_insert_with(|| kri.map(str::to_owned));
                 if known.as_deref() != kri {
-                    *known = None;
+                    *known = in_common(known.as_deref(), kri);
                 }
             }
             Value::Object(fields) => fields.values().for_each(|value| self.add(value, kri)),
@@ -83,9 +87,13 @@ impl Names {
         }
     }
 
-    // Summaries have names as statistics have them, without colons.
+    // Summaries have names as statistics have them: without colons, and listeners by their address alone.
     fn known(&self, name: &str) -> Option<&Option<String>> {
-        self.resources.get(name).or_else(|| self.resources.get(&name.replace(':', "_")))
+        let directions = ["inbound:", "outbound:"];
+        let address = directions.iter().find_map(|direction| name.strip_prefix(direction));
+        let spelled = [Some(name), address].into_iter().flatten().map(|name| name.replace(':', "_"));
+        let mut spelled = spelled.filter_map(|name| self.resources.get(&name));
+        self.resources.get(name).or_else(|| spelled.next())
     }
 
     /// The resource a name stands for, if that is known.
@@ -95,4 +103,11 @@ impl Names {
             None => classify(name).kri().map(ToString::to_string),
         }
     }
+}
+
+/// The resource that two parts of it have in common, as summaries say it.
+fn in_common(one: Option<&str>, other: Option<&str>) -> Option<String> {
+    let whole = |kri: &str| kri.parse::<Kri>().ok().map(|kri| kri.without_section());
+    let common = whole(one?)?;
+    (whole(other?)? == common).then(|| common.to_string())
 }

@@ -65,7 +65,7 @@ fn detailed(shown: &Value) -> String {
         text.push_str(&format!("{label}\n"));
         for (field, value) in fields {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            text.push_str(&format!("  {field}: {value}\n"));
+            text.push_str(&format!("  {field}: {}\n", if value.is_empty() { "-" } else { &value }));
         }
     }
     text

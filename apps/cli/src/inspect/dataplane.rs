@@ -108,7 +108,10 @@ impl Dataplane {
                 let diff = !self.include.is_empty();
                 let dump = Dump::of_control_plane(client, &self.mesh, &self.name, self.shadow, diff)?;
                 match form {
-                    Some(TableFormat::Table) if diff => what_if::patch(&dump.document["diff"]),
+                    Some(TableFormat::Table) if diff => match what_if::patch(&dump.document["diff"]) {
+                        none if none.is_empty() => "Nothing would change.\n".to_owned(),
+                        patch => patch,
+                    },
                     form => configuration(&dump, form, names),
                 }
             }

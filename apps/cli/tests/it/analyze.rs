@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::{
+    control_plane::ControlPlane,
     program::{Program, cells},
-    server::Server,
 };
 
 const FILES: &str = r#"
@@ -37,25 +37,46 @@ spec:
 
 #[test]
 fn a_control_plane_is_asked_page_by_page() {
-    let server = Server::start();
-    let item = |n: usize, severity: &str| {
-        json!({"code": "shadowed", "severity": severity, "kri": format!("kri_mt_m___t-{n}_"), "message": "overridden",
-            "fix": "Delete it.", "explanation": "", "reference": ""})
-    };
-    let first: Vec<_> = (0..1000).map(|n| item(n, "warning")).collect();
-    let path = "/meshes/m/_problems?size=1000";
-    let next = format!("http://cp{path}&offset=1000");
-    server.on("GET", path, 200, json!({"total": 1001, "items": first, "next": next}));
-    let last = json!({"total": 1001, "items": [item(1000, "info")]});
-    server.on("GET", &format!("{path}&offset=1000"), 200, last);
-    let program = Program::of(&server);
+    let control_plane = ControlPlane::start();
+    let backend = json!({"name": "ca-1", "type": "builtin", "mode": "PERMISSIVE"});
+    control_plane.store(
+        json!({"type": "Mesh", "name": "m", "mtls": {"enabledBackend": "ca-1", "backends": [backend]}}),
+    );
+    let to = json!([{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "1s"}}]);
+    control_plane.store_all((0..1000).map(|n| {
+        let nowhere = json!({"kind": "Dataplane", "labels": {"app": format!("nowhere-{n}")}});
+        json!({"type": "MeshTimeout", "mesh": "m", "name": format!("t-{n:03}"), "spec": {"targetRef": nowhere, "to": to}})
+    }));
+    let program = Program::at(&control_plane.url);
     let done = program.run(&["analyze", "-m", "m"]).answered(0);
+    let asked = ["", "&offset=1000"].map(|further| format!("GET /meshes/m/_problems?size=1000{further}"));
+    assert_eq!(control_plane.lines(), asked);
     let lines = done.lines();
     assert_eq!(cells(lines[0]), ["SEVERITY", "CODE", "RESOURCE", "MESSAGE"]);
-    assert_eq!(cells(lines[1001]), ["info", "shadowed", "kri_mt_m___t-1000_", "overridden"]);
-    assert!(done.out.ends_with("What to do:\n  shadowed: Delete it.\n"), "{}", done.out);
+    assert_eq!(
+        cells(lines[1]),
+        [
+            "warning",
+            "matches-nothing",
+            "kri_mt_m___t-000_",
+            "targetRef Dataplane app=nowhere-0 selects no Dataplane"
+        ]
+    );
+    assert_eq!(
+        cells(lines[1002]),
+        ["info", "permissive-mtls", "kri_m____m_", "backend ca-1 of mesh m is PERMISSIVE"]
+    );
+    let fixes: Vec<&str> = done.out.split_once("\nWhat to do:\n").unwrap().1.lines().collect();
+    let codes: Vec<&str> =
+        fixes.iter().filter_map(|fix| fix.split_once(": ")).map(|(code, _)| code).collect();
+    assert_eq!(codes, ["  matches-nothing", "  no-permissions", "  permissive-mtls"], "each once");
     program.run(&["analyze", "-m", "m", "--fail-on", "error"]).answered(0);
     program.run(&["analyze", "-m", "m", "--fail-on", "warn"]).answered(3);
+    let json = program.run(&["analyze", "-m", "m", "-o", "json"]).answered(0).json();
+    assert_eq!(json["total"], 1002);
+    assert_eq!(json["items"][1001], control_plane.get("/meshes/m/_problems?offset=1001")["items"][0]);
+    assert_eq!(program.run(&["analyze"]).ok().out, "Nothing is wrong.\n", "in another mesh");
+    program.run(&["analyze", "-m", "none"]).failed(1).says("could not analyze mesh none");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! tests store as they need it; and Envoy, whose admin interface a test answers for.
 
 mod connection;
+mod fixtures;
 mod observed;
 
 use std::{
@@ -29,6 +30,7 @@ use store::{
 use crate::server::Request;
 
 pub use connection::Connection;
+pub use fixtures::UNIFIED;
 
 /// Serves until dropped.
 pub struct ControlPlane {
@@ -92,6 +94,10 @@ impl ControlPlane {
 
     /// Stores a resource as the control plane itself does, past the rules for users.
     pub fn store(&self, resource: Value) {
+        self.write(vec![self.stored(resource)]);
+    }
+
+    fn stored(&self, resource: Value) -> Write {
         let status = resource.get("status").cloned();
         let draft = format::parse(resource).unwrap().draft;
         let stored = self.registrar.store().snapshot().unwrap().get(&draft.key).cloned();
@@ -109,20 +115,16 @@ impl ControlPlane {
             spec: draft.spec,
             key: draft.key,
         };
-        let write = match stored {
-            None => Write::Create(resource),
-            Some(stored) => Write::Update { resource, expected: stored.version },
-        };
-        self.write(write);
+        put(resource, stored.as_ref())
     }
 
     pub fn delete(&self, kind: Kind, mesh: &str, name: &str) {
-        self.write(Write::Delete { key: Key::new(kind, mesh, name), expected: None });
+        self.write(vec![Write::Delete { key: Key::new(kind, mesh, name), expected: None }]);
     }
 
-    fn write(&self, write: Write) {
+    fn write(&self, writes: Vec<Write>) {
         let store = self.registrar.store().clone();
-        let outcomes = self.runtime.block_on(async move { store.write(vec![write]).await }).unwrap();
+        let outcomes = self.runtime.block_on(async move { store.write(writes).await }).unwrap();
         drop(outcomes);
     }
 
@@ -150,8 +152,8 @@ impl ControlPlane {
     /// Connects the proxy of a Dataplane of the mesh `default` that has an address on this machine. What it says of
     /// itself is in its insight, too.
     pub fn connect(&self, name: &str, features: &[&str]) -> Connection {
-        let open = Connection::open(&self.push, "default", name, features, &self.shutdown);
-        self.runtime.block_on(open)
+        let said = json!({ "features": features });
+        self.runtime.block_on(Connection::open(&self.push, "default", name, said, &self.shutdown))
     }
 
     /// Turns mTLS on in the mesh `default`, and gives the mesh labels.
@@ -203,6 +205,14 @@ impl ControlPlane {
 impl Drop for ControlPlane {
     fn drop(&mut self) {
         self.shutdown.begin();
+    }
+}
+
+/// The write that leaves a resource as it is given, whatever is stored.
+fn put(resource: Resource, stored: Option<&Arc<Resource>>) -> Write {
+    match stored {
+        None => Write::Create(resource),
+        Some(stored) => Write::Update { resource, expected: stored.version },
     }
 }
 

@@ -5,12 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     control_plane::ControlPlane,
     program::{Program, cells},
-    server::Server,
 };
-
-pub fn list(items: &[Value]) -> Value {
-    json!({"total": items.len(), "items": items, "next": null})
-}
 
 /// A proxy that connected twice; `inbounds` are its inbounds.
 fn proxy(name: &str, inbounds: &Value, insight: &Value) -> Value {
@@ -118,22 +113,38 @@ fn a_proxy_is_as_well_as_its_inbounds() {
 
 #[test]
 fn proxies_are_chosen_by_the_control_plane() {
-    let server = Server::start();
-    let program = Program::of(&server);
-    let check = |arguments: &[&str], path: &str| {
-        server.on("GET", path, 200, list(&[]));
-        program.run(&[&["inspect", "dataplanes"], arguments].concat()).ok();
-        assert_eq!(server.lines().last().unwrap(), &format!("GET {path}"));
+    let control_plane = ControlPlane::start();
+    control_plane.store(json!({"type": "Mesh", "name": "shop"}));
+    let tagged = |v: &str| json!({"port": 80, "tags": {"kuma.io/service": "a&b", "v": v}});
+    let gateway = |kind: &str| json!({"type": kind, "tags": {"kuma.io/service": "edge"}});
+    for (mesh, name, field, value) in [
+        ("default", "one", "inbound", json!([tagged("1")])),
+        ("default", "two", "inbound", json!([tagged("2")])),
+        ("default", "builtin", "gateway", gateway("BUILTIN")),
+        ("default", "delegated", "gateway", gateway("DELEGATED")),
+        ("shop", "cart", "inbound", json!([inbound("cart")])),
+    ] {
+        control_plane.store(json!({"type": "Dataplane", "mesh": mesh, "name": name,
+            "networking": {"address": "10.0.0.1", field: value}}));
+    }
+    let program = Program::at(&control_plane.url);
+    let check = |arguments: &[&str], path: &str, names: &[&str]| {
+        let ran = program.run(&[&["inspect", "dataplanes", "-o", "name"], arguments].concat()).ok();
+        assert_eq!(control_plane.lines().last().unwrap(), &format!("GET {path}"));
+        let expect: Vec<String> = names.iter().map(|name| format!("dataplane/{name}")).collect();
+        assert_eq!(ran.lines(), expect, "{arguments:?}");
     };
     let of_default = "/meshes/default/dataplanes/_overview?size=1000";
     check(
         &["--tag", "kuma.io/service=a&b", "--tag", "v=1"],
         &format!("{of_default}&tag=kuma.io/service:a%26b&tag=v:1"),
+        &["one"],
     );
-    check(&["--gateway"], &format!("{of_default}&gateway=true"));
-    check(&["--gateway=builtin"], &format!("{of_default}&gateway=builtin"));
-    check(&["-m", "shop"], "/meshes/shop/dataplanes/_overview?size=1000");
-    check(&["-A"], "/dataplanes/_overview?size=1000");
+    check(&["--gateway"], &format!("{of_default}&gateway=true"), &["builtin", "delegated"]);
+    check(&["--gateway=builtin"], &format!("{of_default}&gateway=builtin"), &["builtin"]);
+    check(&["--gateway=false"], &format!("{of_default}&gateway=false"), &["one", "two"]);
+    check(&["-m", "shop"], "/meshes/shop/dataplanes/_overview?size=1000", &["cart"]);
+    check(&["-A"], "/dataplanes/_overview?size=1000", &["builtin", "delegated", "one", "two", "cart"]);
     program.run(&["inspect", "dataplanes", "--tag", "a"]).failed(2).says("KEY=VALUE");
     program.run(&["inspect", "dataplanes", "--gateway=x"]).failed(2).says("delegated");
 }
@@ -217,214 +228,6 @@ fn a_zone_whose_connection_is_lost_is_unknown_until_it_is_withdrawn() {
     let expected = [["Online", connected], ["Unknown", lost], ["Offline", lost], ["Offline", left]];
     assert_eq!(shown, expected);
     assert!(ran.lines()[2].contains("not connected: TLS"), "{:?}", ran.lines());
-}
-
-#[test]
-fn what_a_proxy_says_is_passed_on_or_put_into_the_form_asked_for() {
-    let server = Server::start();
-    let one = "/meshes/default/dataplanes/web";
-    let text = "cluster.self_http.upstream_rq_total: 3\nserver.state: 0\n";
-    let stats = json!({"stats": [{"name": "server.state", "value": 0}]});
-    server.reply("GET", &format!("{one}/stats"), 200, &[], text);
-    server.reply("GET", &format!("{one}/stats?usedonly=false"), 200, &[], "unused: 0\n");
-    server.on("GET", &format!("{one}/stats?format=json"), 200, stats.clone());
-    server.reply("GET", &format!("{one}/clusters"), 200, &[], "self_http::added_via_api::true\n");
-    let host = json!({"address": {"socket_address": {"address": "::1", "port_value": 80}},
-        "health_status": {"eds_health_status": "HEALTHY"},
-        "stats": [{"name": "rq_total", "value": "12"}, {"name": "rq_error"}]});
-    let ejected = json!({"address": {"pipe": {"path": "/tmp/s"}},
-        "health_status": {"eds_health_status": "HEALTHY", "failed_outlier_check": true}});
-    let clusters = json!({"cluster_statuses": [
-        {"name": "self_http", "host_statuses": [host, ejected]}, {"name": "system_ads"}]});
-    server.on("GET", &format!("{one}/clusters?format=json"), 200, clusters.clone());
-    let layout =
-        json!({"inbounds": [{"kri": "kri_dp_default___web_http", "proxyResourceName": "self_http"}]});
-    server.on("GET", &format!("{one}/_layout"), 200, layout);
-    let program = Program::of(&server);
-    let run = |arguments: &[&str]| {
-        program.run(&[&["inspect", "dataplane", "web", "--type"], arguments].concat()).ok()
-    };
-    assert_eq!(run(&["stats"]).out, text);
-    assert_eq!(run(&["stats", "--include-unused"]).out, "unused: 0\n");
-    assert_eq!(run(&["stats", "--format", "json"]).out, stats.to_string());
-    assert_eq!(run(&["stats", "-o", "json"]).json(), stats);
-    assert_eq!(run(&["stats", "-o", "yaml"]).out, "stats:\n- name: server.state\n  value: 0\n");
-    let table = run(&["stats", "-o", "table"]);
-    assert_eq!(cells(table.lines()[1]), ["cluster.self_http.upstream_rq_total", "3"]);
-    assert_eq!(run(&["clusters"]).out, "self_http::added_via_api::true\n");
-    assert_eq!(run(&["clusters", "-o", "json"]).json(), clusters);
-    let table = run(&["clusters", "-o", "table"]);
-    assert_eq!(
-        table.lines().into_iter().map(cells).collect::<Vec<_>>(),
-        [
-            ["CLUSTER", "KIND", "ADDRESS", "HEALTH", "REQUESTS", "ERRORS", "KRI"],
-            ["self_http", "self", "[::1]:80", "healthy", "12", "0", "kri_dp_default___web_http"],
-            ["self_http", "self", "/tmp/s", "ejected", "0", "0", "kri_dp_default___web_http"],
-            ["system_ads", "system", "-", "-", "-", "-", "-"],
-        ]
-    );
-}
-
-#[test]
-fn flags_that_would_change_nothing_are_refused_before_asking() {
-    let server = Server::start();
-    let program = Program::of(&server);
-    let check = |arguments: &[&str], says: &str| {
-        program.run(&[&["inspect", "dataplane", "web"], arguments].concat()).failed(2).says(says);
-    };
-    check(&["--type", "all"], "possible values: policies, config, config-dump, stats, clusters");
-    check(&["--format", "json"], "stats and clusters");
-    check(&["--type", "clusters", "--format", "summary"], "--type stats");
-    check(&["--type", "stats", "--include-eds"], "config-dump");
-    check(&["--type", "config", "--format", "json"], "stats and clusters");
-    check(&["--type", "clusters", "--include-unused"], "--type stats");
-    check(&["--type", "stats", "--format", "json", "-o", "json"], "leave out -o");
-    check(&["--type", "stats", "--shadow"], "--type config");
-    check(&["--include", "diff"], "--type config");
-    check(&["--type", "config", "--include", "all"], "possible values: diff");
-    assert!(server.lines().is_empty());
-}
-
-#[test]
-fn what_policies_in_shadow_would_change_is_shown() {
-    let server = Server::start();
-    let url = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
-    let xds = json!({url: {"backend": {"idleTimeout": "23s"}}});
-    let place = "/type.googleapis.com~1envoy.config.cluster.v3.Cluster/backend/idleTimeout";
-    let diff = json!([{"op": "test", "path": place, "value": "3600s"}, {"op": "remove", "path": place},
-                      {"op": "add", "path": place, "value": "23s"}]);
-    let path = "/meshes/default/dataplanes/web/_config";
-    server.on("GET", &format!("{path}?shadow=true"), 200, json!({"xds": xds}));
-    server.on("GET", &format!("{path}?shadow=true&include=diff"), 200, json!({"diff": diff, "xds": xds}));
-    let program = Program::of(&server);
-    let ask = ["inspect", "dataplane", "web", "--type=config", "--shadow"];
-    assert_eq!(program.run(&ask).ok().json(), json!({"xds": xds}));
-    let with_diff = [&ask[..], &["--include=diff"]].concat();
-    assert_eq!(program.run(&with_diff).ok().json(), json!({"diff": diff, "xds": xds}));
-    let table = program.run(&[&with_diff[..], &["-o", "table"]].concat()).ok().out;
-    assert_eq!(table, format!("@ {place}\n- \"3600s\"\n+ \"23s\"\n"));
-}
-
-#[test]
-fn a_proxy_that_cannot_be_asked_is_explained_by_the_control_plane() {
-    let server = Server::start();
-    let refusal = "Dataplane web does not answer at 10.0.0.1:9901: connection refused; check that its kuma-dp is running";
-    let problem = json!({"status": 503, "title": "Service unavailable", "detail": refusal});
-    for view in ["xds", "stats", "clusters", "_config"] {
-        server.on("GET", &format!("/meshes/default/dataplanes/web/{view}"), 503, problem.clone());
-    }
-    let program = Program::of(&server);
-    for view in ["config", "config-dump", "stats", "clusters"] {
-        program
-            .run(&["inspect", "dataplane", "web", "--type", view])
-            .failed(1)
-            .says("could not inspect Dataplane \"web\" in mesh \"default\"")
-            .says(refusal);
-        program
-            .run(&["inspect", "dataplane", "nobody", "--type", view])
-            .failed(1)
-            .says("there is no Dataplane \"nobody\" in mesh \"default\"");
-    }
-    program.run(&["proxy", "config", "web", "listeners"]).failed(1).says(refusal);
-}
-
-#[test]
-fn statistics_are_summed_up_by_resource() {
-    let server = Server::start();
-    let one = "/meshes/default/dataplanes/web/stats?format=summary";
-    let backend = "kri_msvc_default_east__backend_http";
-    let summary = json!({"unifiedNaming": true, "resources": {
-        backend: {"class": "kri", "kri": backend, "link": format!("/_kri/{backend}"), "stats": {
-            "cluster": {"upstream_rq_total": 9, "upstream_rq_5xx": 4, "upstream_cx_total": 2, "upstream_cx_active": 1}}},
-        "self_http": {"class": "self", "kri": "kri_dp_default_east__web_http", "stats": {
-            "listener": {"downstream_cx_total": 3, "downstream_cx_active": 0},
-            "http": {"downstream_rq_total": 20, "downstream_rq_2xx": 15, "downstream_rq_4xx": 5, "downstream_cx_total": 77},
-            "cluster": {"upstream_rq_total": 15},
-            "rbac": {"allowed": 15, "denied": 5, "shadow_denied": 2}}},
-        "server": {"class": "other", "stats": {"server": {"live": 1}}},
-        "z": {"class": "legacy", "kri": "kri_dp_default_east__web_a", "stats": {}},
-        "a": {"class": "legacy", "kri": "kri_dp_default_east__web_b", "stats": {}},
-        "system_envoy_admin": {"class": "system", "stats": {"http": {"downstream_rq_total": 0}}}}});
-    server.on("GET", one, 200, summary.clone());
-    server.on("GET", &format!("{one}&usedonly=false"), 200, json!({}));
-    let program = Program::of(&server);
-    let run = |arguments: &[&str]| {
-        let all = [&["inspect", "dataplane", "web", "--type", "stats", "--format", "summary"], arguments];
-        program.run(&all.concat()).ok()
-    };
-    let table = run(&[]);
-    let inbound = ["20", "15", "-", "5", "-", "3", "0", "15", "5", "2"];
-    let outbound = ["9", "-", "-", "-", "4", "2", "1", "-", "-", "-"];
-    let counts = [
-        "REQUESTS",
-        "2XX",
-        "3XX",
-        "4XX",
-        "5XX",
-        "CONNECTIONS",
-        "ACTIVE",
-        "ALLOWED",
-        "DENIED",
-        "SHADOW DENIED",
-    ];
-    let expect = [
-        [&["NAME", "KIND"], &counts[..], &["KRI"]].concat(),
-        [&["self_http", "self"], &inbound[..], &["kri_dp_default_east__web_http"]].concat(),
-        [&[backend, "kri"], &outbound[..], &[backend]].concat(),
-        [&["z", "legacy"], &["-"; 10][..], &["kri_dp_default_east__web_a"]].concat(),
-        [&["a", "legacy"], &["-"; 10][..], &["kri_dp_default_east__web_b"]].concat(),
-        [&["system_envoy_admin", "system", "0"], &["-"; 9][..], &["-"]].concat(),
-        vec![],
-        vec!["Names without any of these numbers: 1 (-o yaml lists them)"],
-    ];
-    assert_eq!(table.lines().into_iter().map(cells).collect::<Vec<_>>(), expect);
-    assert_eq!(run(&["-o", "json"]).json(), summary);
-    assert!(run(&["-o", "yaml"]).out.starts_with("unifiedNaming: true\n"));
-    assert_eq!(run(&["--include-unused"]).lines().len(), 1);
-}
-
-#[test]
-fn hostnames_of_a_proxy_are_shown_with_where_they_lead_and_claims_that_lost() {
-    let server = Server::start();
-    let by_policy = json!({"origin": {"kind": "VirtualOutbound", "name": "vo"}, "tags": {"kuma.io/service": "backend", "version": "v1"}});
-    let kri = "kri_msvc_default_east__web_80";
-    let by_service =
-        json!({"origin": {"kind": "MeshService", "name": "web", "hostnameGenerator": "local"}, "kri": kri});
-    let port = |port: u16, mut claim: Value| {
-        claim["port"] = port.into();
-        claim
-    };
-    let hostnames = json!({
-        "total": 2, "resolver": false,
-        "items": [
-            {"hostname": "v1.backend.mesh", "addresses": ["240.0.0.1", "::ffff:f000:1"], "ports": [port(8080, by_policy.clone())]},
-            {"hostname": "web.svc", "addresses": ["241.0.0.1"], "ports": [port(80, by_service.clone())]},
-        ],
-        "conflicts": [{"hostname": "v1.backend.mesh", "port": 8080, "winner": by_policy, "loser": by_service}],
-    });
-    server.on("GET", "/meshes/default/dataplanes/web/_hostnames", 200, hostnames.clone());
-    let program = Program::of(&server);
-    let run = |more: &[&str]| {
-        program.run(&[&["inspect", "dataplane", "web", "--type", "hostnames"], more].concat()).ok()
-    };
-    let expect = [
-        vec!["HOSTNAME", "ADDRESSES", "FROM", "LEADS TO"],
-        vec![
-            "v1.backend.mesh:8080",
-            "240.0.0.1,::ffff:f000:1",
-            "VirtualOutbound/vo",
-            "kuma.io/service=backend version=v1",
-        ],
-        vec!["web.svc:80", "241.0.0.1", "MeshService/web by HostnameGenerator/local", kri],
-        vec![],
-        vec![
-            "Conflict: v1.backend.mesh:8080 is claimed by VirtualOutbound/vo (has it) and by MeshService/web by HostnameGenerator/local",
-        ],
-        vec![],
-        vec!["The agent of this proxy answers no queries for hostnames of the mesh."],
-    ];
-    assert_eq!(run(&[]).lines().into_iter().map(cells).collect::<Vec<_>>(), expect);
-    assert_eq!(run(&["-o", "json"]).json(), hostnames);
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod get;
 mod graph;
 mod hostile;
 mod inspect;
+mod inspect_dataplane;
 mod inspect_zone_proxies;
 mod install;
 mod migrate;

@@ -2,9 +2,14 @@
 
 use std::{fs, path::Path};
 
-use serde_json::json;
+use api::Settings;
+use serde_json::{Value, json};
 
-use crate::{program::Program, server::Server};
+use crate::{
+    control_plane::ControlPlane,
+    program::{Program, cells},
+    server::Server,
+};
 
 #[test]
 fn identifiers_are_taken_apart_and_put_together() {
@@ -74,37 +79,50 @@ fn server_names_of_every_generation_are_made_and_read() {
     decode("sni.msvc").failed(2).says("is not a server name");
 }
 
+/// A MeshService of mesh `shop` in this zone (`east`) or in another, with one port that accepts these server names.
+fn payments(name: &str, zone: &str, snis: &[&str]) -> Value {
+    let snis: Vec<Value> = snis.iter().map(|sni| json!({"value": sni})).collect();
+    let origin = if zone == "east" { "zone" } else { "global" };
+    let labels = json!({"kuma.io/zone": zone, "kuma.io/origin": origin, "kuma.io/display-name": "payments"});
+    json!({"type": "MeshService", "mesh": "shop", "name": name, "labels": labels,
+        "spec": {"ports": [{"name": "http", "port": 80, "snis": snis}]}})
+}
+
 #[test]
 fn the_control_plane_is_asked_where_a_server_name_leads_to() {
-    let server = Server::start();
-    let program = Program::of(&server);
-    let known = json!({"value": "new.example", "destinations": [
-        {"kri": "kri_extsvc_shop___payments_443", "port": 443, "dialled": true, "listed": true},
-        {"kri": "kri_msvc_shop_east__payments_http", "port": 80, "dialled": false, "listed": false},
-    ]});
-    let found = |items: serde_json::Value| json!({"total": 1, "items": items, "next": null});
-    server.on("GET", "/meshes/shop/_sni?value=new.example", 200, found(json!([known])));
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
     let decode = |arguments: &[&str]| program.run(&[&["sni", "decode"], arguments].concat());
-    assert_eq!(decode(&["new.example", "-m", "shop", "-o", "json"]).ok().json(), known);
-    let table = decode(&["new.example", "--mesh", "shop"]).ok();
+    control_plane.store_all(["shop", "demo"].map(|mesh| json!({"type": "Mesh", "name": mesh})));
+    // Clients of the service in the other zone dial another name already.
+    let sni = "a97caa10e0ad94580.payments.80.shop.ms";
+    control_plane.store(payments("payments", "east", &[sni]));
+    control_plane.store(payments("payments-x2w4", "west", &["new.example"]));
+    let known = &control_plane.get(&format!("/meshes/shop/_sni?value={sni}"))["items"][0];
+    assert_eq!(decode(&[sni, "-m", "shop", "-o", "json"]).ok().json(), *known);
+    let table = decode(&[sni, "--mesh", "shop"]).ok();
     assert_eq!(
         table.lines(),
         [
             "DESTINATION                         PORT   DIALLED   LISTED",
-            "kri_extsvc_shop___payments_443      443    yes       yes",
-            "kri_msvc_shop_east__payments_http   80     no        no",
+            "kri_msvc_shop_east__payments_http   80     yes       yes",
+            "kri_msvc_shop_west__payments_http   80     no        no",
         ]
     );
     assert_eq!(table.err, "");
+    assert_eq!(decode(&[sni]).ok().out, table.out, "the name says its mesh");
+    decode(&["new.example"]).ok().says("nothing in mesh \"default\" accepts this server name");
 
-    // The name says its mesh. What is not known there is taken apart.
+    // What is not known in the mesh that the name says is taken apart.
     let sni = "ae10a8071b8a8eeb8.backend.8080.demo.ms";
-    server.on("GET", &format!("/meshes/demo/_sni?value={sni}"), 200, found(json!([])));
     let read = decode(&[sni, "-o", "json"]).ok().says("nothing in mesh \"demo\" accepts this server name");
     assert_eq!((&read.json()["form"], &read.json()["port"]), (&json!("hashed"), &json!(8080)));
+    let asked = control_plane.lines();
+    assert_eq!(asked.last().unwrap(), &format!("GET /meshes/demo/_sni?value={sni}"));
+    decode(&["sni.msvc.none.backend.http"]).ok().says("cannot look up where this server name leads to");
 
     // So it is when there is nothing to ask; a caller that asks for the text alone gets only that.
-    drop(server);
+    drop(control_plane);
     let read = decode(&[sni, "-o", "json"]).ok().says("cannot look up where this server name leads to");
     assert_eq!(read.json()["form"], "hashed");
     assert_eq!(decode(&[sni, "--offline"]).ok().err, "");
@@ -113,59 +131,80 @@ fn the_control_plane_is_asked_where_a_server_name_leads_to() {
 
 #[test]
 fn which_server_names_are_still_asked_for_is_shown_with_what_came_in_between() {
-    let server = Server::start();
-    let program = Program::of(&server);
-    let usage = |connections: u64| {
-        let destinations = json!([{"kri": "kri_msvc_shop_east__backend_http", "port": 80, "dialled": false, "listed": true}]);
-        let seen = json!([{"kri": "kri_zi__east__gate_", "connections": connections, "active": 1}]);
-        json!({"total": 1, "next": null, "items": [{"value": "old.example", "destinations": destinations,
-        "connections": connections, "active": 1, "seenBy": seen}],
-        "proxies": [
-            {"kri": "kri_zi__east__gate_", "type": "ZoneIngress", "name": "gate", "unknown": 2},
-            {"kri": "kri_ze__east__exit_", "type": "ZoneEgress", "name": "exit", "error": "not connected"},
-        ]})
-    };
-    let path = "/meshes/shop/_sni-usage?size=1000&dialled=false";
-    server.on("GET", path, 200, usage(7));
-    server.on("GET", path, 200, usage(12));
-    let shown = program.run(&["sni", "usage", "-m", "shop", "--old", "--over", "1ms"]).ok();
-    assert_eq!(
-        shown.lines(),
-        [
-            "SNI           DESTINATION                        DIALLED   CONNECTIONS   OPEN   NEW   SEEN BY",
-            "old.example   kri_msvc_shop_east__backend_http   no        12            1      5     kri_zi__east__gate_",
-        ]
-    );
-    let shown = shown.says("no counts from ZoneEgress \"exit\": not connected");
-    shown.says("ZoneIngress \"gate\" rejected 2 connections with an unknown server name");
-
-    server.on(
-        "GET",
-        "/meshes/default/_sni-usage?size=1000&value=a.example",
-        200,
-        json!({"total": 0, "items": [], "next": null, "proxies": []}),
-    );
-    let shown = program.run(&["sni", "usage", "--value", "a.example", "-o", "json"]).ok();
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
+    control_plane.store(json!({"type": "Mesh", "name": "shop"}));
+    let shown = program.run(&["sni", "usage", "-m", "shop", "-o", "json"]).ok();
     assert_eq!(shown.json(), json!({"items": [], "proxies": []}));
     shown.says("there is no zone ingress");
+
+    // Each name leads to one place, and nothing else leads there.
+    let (hashed, kri) = ("a97caa10e0ad94580.payments.80.shop.ms", "sni.msvc.shop.east.payments.http");
+    control_plane.store(payments("payments", "east", &["new.example", "old.example", hashed, kri]));
+    let labels = json!({"kuma.io/zone": "east"});
+    control_plane.store(json!({"type": "ZoneIngress", "name": "gate", "labels": labels, "networking": {
+        "address": "127.0.0.1", "port": 10001, "advertisedAddress": "192.0.2.1", "advertisedPort": 10001}}));
+    control_plane.store(json!({"type": "ZoneEgress", "name": "exit", "labels": labels,
+        "networking": {"address": "127.0.0.1", "port": 10002}}));
+    let gate = control_plane.connect_zone_proxy("ingress", "gate");
+    let path = "/stats?usedonly&filter=system_sni_%7C%5Eserver%5C.uptime%24%7C%5C.no_filter_chain_match%24";
+    let counts = |connections: u64| {
+        format!(
+            "system_sni_old_example.rbac.shadow_allowed: {connections}\n\
+             connection_limit.system_sni_old_example.active_connections: 1\n\
+             listener.127.0.0.1_10001.no_filter_chain_match: 2\n"
+        )
+    };
+    gate.answers(path, counts(7));
+    gate.then_answers(path, counts(12));
+    let shown = program.run(&["sni", "usage", "-m", "shop", "--old", "--over", "1ms"]).ok();
+    let lines: Vec<Vec<&str>> = shown.lines().into_iter().map(cells).collect();
+    let to = "kri_msvc_shop_east__payments_http";
+    assert_eq!(
+        lines,
+        [
+            ["SNI", "DESTINATION", "DIALLED", "CONNECTIONS", "OPEN", "NEW", "SEEN BY"],
+            [hashed, to, "no", "0", "0", "0", "-"],
+            ["old.example", to, "no", "12", "1", "5", "kri_zi__east__gate_"],
+            [kri, to, "no", "0", "0", "0", "-"],
+        ]
+    );
+    let shown =
+        shown.says("warning: no counts: ZoneEgress \"exit\" is not connected to this control plane: ");
+    shown.says("ZoneIngress \"gate\" rejected 2 connections with an unknown server name");
+    let asked = control_plane.lines();
+    assert_eq!(asked[asked.len() - 2..], ["GET /meshes/shop/_sni-usage?size=1000&dialled=false"; 2]);
+
+    let shown = program.run(&["sni", "usage", "-m", "shop", "--value", "new.example", "-o", "json"]).ok();
+    let path = "/meshes/shop/_sni-usage?size=1000&value=new.example";
+    assert_eq!(control_plane.lines().last().unwrap(), &format!("GET {path}"));
+    let answer = control_plane.get(path);
+    assert_eq!(shown.json(), json!({"items": answer["items"], "proxies": answer["proxies"]}));
+    assert_eq!(answer["items"][0]["destinations"][0]["dialled"], true);
 }
 
 #[test]
 fn the_version_is_told_with_and_without_a_control_plane() {
-    let server = Server::start();
-    let program = Program::of(&server);
+    let settings = Settings {
+        hostname: "cp".to_owned(),
+        implementation_version: "9.9.9".to_owned(),
+        ..Settings::default()
+    };
+    let control_plane = ControlPlane::with(settings);
+    let program = Program::at(&control_plane.url);
+    let client = concat!("Client: kuma-rs ", env!("CARGO_PKG_VERSION"));
     let told = program.run(&["version"]).ok();
-    assert_eq!(told.lines(), [concat!("Client: kuma-rs ", env!("CARGO_PKG_VERSION")), "Server: Kuma 2.14.3"]);
-    assert!(program.run(&["version", "-a"]).ok().out.contains("  hostname: cp\n"));
-    assert_eq!(program.run(&["version", "-o", "json"]).ok().json()["server"]["version"], "2.14.3");
-    let ours = json!({"product": "Kuma", "version": "2.14.3", "implementation": "kuma-rs", "implementationVersion": "9.9.9"});
-    server.on("GET", "/", 200, ours);
-    // The first answer is given once more.
-    program.run(&["version"]).ok();
-    assert_eq!(program.run(&["version"]).ok().lines()[1], "Server: kuma-rs 9.9.9, speaks Kuma 2.14.3");
-    drop(server);
+    assert_eq!(told.lines(), [client, "Server: kuma-rs 9.9.9, speaks Kuma 2.14.3"]);
+    let detailed = program.run(&["version", "-a"]).ok().out;
+    assert!(detailed.contains("  hostname: cp\n") && detailed.contains("  gui: -\n"), "{detailed}");
+    assert_eq!(program.run(&["version", "-o", "json"]).ok().json()["server"], control_plane.get("/"));
+    drop(control_plane);
     let told = program.run(&["version"]).ok().says("the version of the control plane is unknown");
-    assert_eq!(told.lines().len(), 1);
+    assert_eq!(told.lines(), [client]);
+
+    // Kuma's own says nothing of an implementation.
+    let told = Program::of(&Server::start()).run(&["version"]).ok();
+    assert_eq!(told.lines(), [client, "Server: Kuma 2.14.3"]);
 }
 
 #[test]

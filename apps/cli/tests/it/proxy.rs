@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::{
+    control_plane::{Connection, ControlPlane, UNIFIED},
     program::{Program, cells},
-    server::Server,
 };
 
 const ONE: &str = "/meshes/default/dataplanes/web";
@@ -65,19 +65,36 @@ fn dump() -> Value {
     ]})
 }
 
-fn taught() -> (Server, Program) {
-    let server = Server::start();
-    server.on("GET", &format!("{ONE}/xds"), 200, dump());
-    server.on("GET", &format!("{ONE}/xds?include_eds=true"), 200, dump());
-    let layout = json!({"inbounds": [{"kri": INBOUND, "port": 80, "proxyResourceName": "self_http"}]});
-    server.on("GET", &format!("{ONE}/_layout"), 200, layout);
-    let program = Program::of(&server);
-    (server, program)
+/// The proxy `web`, with an inbound that has a name, two that share the port of their application, and calls to a
+/// MeshService and to a service by its tag.
+fn web() -> Value {
+    let inbound = |name: &str, port: u16, behind: u16| {
+        let tags = json!({"kuma.io/service": "web", "kuma.io/protocol": "http"});
+        json!({"name": name, "port": port, "servicePort": behind, "tags": tags})
+    };
+    json!({"type": "Dataplane", "mesh": "default", "name": "web", "labels": {"kuma.io/zone": "east"}, "networking": {
+        "address": "127.0.0.1",
+        "inbound": [inbound("http", 80, 8080), inbound("one", 90, 8090), inbound("other", 91, 8090)],
+        "outbound": [
+            {"port": 10000, "backendRef": {"kind": "MeshService", "name": "backend", "port": 80}},
+            {"port": 10001, "tags": {"kuma.io/service": "old"}}]}})
+}
+
+/// A control plane with a proxy that runs the dump.
+fn running() -> (ControlPlane, Connection, Program) {
+    let control_plane = ControlPlane::start();
+    control_plane.secure(json!({}));
+    control_plane.service("backend");
+    control_plane.store(web());
+    let connection = control_plane.connect("web", &[UNIFIED]);
+    connection.dumps(&dump());
+    let program = Program::at(&control_plane.url);
+    (control_plane, connection, program)
 }
 
 #[test]
 fn every_part_has_a_table() {
-    let (_server, program) = taught();
+    let (_control_plane, _connection, program) = running();
     let check = |arguments: &[&str], expect: &[&[&str]]| {
         let ran = program.run(&[&["proxy", "config", "web"], arguments].concat()).ok();
         assert_eq!(ran.lines().into_iter().map(cells).collect::<Vec<_>>(), expect, "{arguments:?}");
@@ -136,7 +153,7 @@ fn every_part_has_a_table() {
 
 #[test]
 fn programs_get_the_same_fields_whatever_the_proxy_says() {
-    let (_server, program) = taught();
+    let (_control_plane, _connection, program) = running();
     let run = |arguments: &[&str]| program.run(&[&["proxy", "config", "web"], arguments].concat()).ok();
     assert_eq!(
         run(&["listeners", "--name", "self_", "-o", "json"]).json(),
@@ -165,50 +182,39 @@ fn programs_get_the_same_fields_whatever_the_proxy_says() {
 
 #[test]
 fn what_would_be_sent_is_shown_like_what_runs() {
-    let (server, program) = taught();
-    let address = |port: u16| json!({"socketAddress": {"address": "10.0.0.1", "portValue": port}});
-    let config = json!({"xds": {
-        "type.googleapis.com/envoy.config.listener.v3.Listener": {"self_http": {
-            "name": "self_http", "address": address(80), "trafficDirection": "INBOUND",
-            "filterChains": [{"transportSocket": {}, "filters": [{"typedConfig": {"@type": HCM, "routeConfig": {
-                "name": "self_http", "virtualHosts": [{"name": "self_http", "domains": ["*"],
-                    "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "self_http"}}]}]}}}]}]}},
-        "type.googleapis.com/envoy.config.cluster.v3.Cluster": {"self_http": {"name": "self_http", "type": "STATIC",
-            "typedExtensionProtocolOptions": {HTTP: {"@type": HTTP, "explicitHttpConfig": {"httpProtocolOptions": {}}}},
-            "loadAssignment": {"clusterName": "self_http", "endpoints": [
-                {"lbEndpoints": [{"endpoint": {"address": address(8080)}}]}]}}},
-    }});
-    server.on("GET", &format!("{ONE}/_config"), 200, config.clone());
+    let (control_plane, _connection, program) = running();
     let check = |part: &str, expect: &[&str]| {
-        let ran = program.run(&["proxy", "config", "web", part, "--expected"]).ok();
+        let ran = program.run(&["proxy", "config", "web", part, "--expected", "--name", "self_http"]).ok();
         assert_eq!(cells(ran.lines()[1]), expect, "{part}");
     };
-    check("listeners", &["self_http", "self", "10.0.0.1:80", "http", "inbound", "yes", "expected", INBOUND]);
+    check("listeners", &["self_http", "self", "127.0.0.1:80", "http", "inbound", "yes", "expected", INBOUND]);
     check("routes", &["self_http", "self", "self_http", "prefix /", "self_http", INBOUND]);
-    check("clusters", &["self_http", "self", "STATIC", "10.0.0.1:8080", "http", "no", "expected", INBOUND]);
-    check("endpoints", &["self_http", "self", "10.0.0.1:8080", "unknown", "1", "-", INBOUND]);
+    check("clusters", &["self_http", "self", "STATIC", "127.0.0.1:8080", "http", "no", "expected", INBOUND]);
+    check("endpoints", &["self_http", "self", "127.0.0.1:8080", "unknown", "1", "-", INBOUND]);
     program.run(&["proxy", "config", "web", "secrets", "--expected"]).failed(2).says("leave out --expected");
 
     let inspect = |arguments: &[&str]| {
         program.run(&[&["inspect", "dataplane", "web", "--type", "config"], arguments].concat()).ok()
     };
-    assert_eq!(inspect(&[]).json(), config);
+    assert_eq!(inspect(&[]).json(), control_plane.get(&format!("{ONE}/_config")));
     assert!(inspect(&["-o", "yaml"]).out.starts_with("xds:\n  type.googleapis.com/"));
     let table = inspect(&["-o", "table"]);
-    let kinds: Vec<&str> = table.lines().into_iter().skip(1).map(|line| cells(line)[0]).collect();
+    let mut kinds: Vec<&str> = table.lines().into_iter().skip(1).map(|line| cells(line)[0]).collect();
+    kinds.dedup();
     assert_eq!(kinds, ["Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment"]);
+    assert_eq!(cells(table.lines()[1]), ["Listener", BACKEND, "kri", BACKEND]);
 }
 
 #[test]
 fn the_whole_dump_is_shown_as_the_proxy_says_it() {
-    let (server, program) = taught();
+    let (control_plane, _connection, program) = running();
     let run = |arguments: &[&str]| {
         program.run(&[&["inspect", "dataplane", "web", "--type", "config-dump"], arguments].concat()).ok()
     };
     assert_eq!(run(&[]).json(), dump());
-    assert_eq!(server.lines().last().unwrap(), &format!("GET {ONE}/xds"));
+    assert_eq!(control_plane.lines().last().unwrap(), &format!("GET {ONE}/xds"));
     let table = run(&["--include-eds", "-o", "table"]);
-    assert!(server.lines().contains(&format!("GET {ONE}/xds?include_eds=true")));
+    assert!(control_plane.lines().contains(&format!("GET {ONE}/xds?include_eds=true")));
     assert_eq!(cells(table.lines()[0]), ["TYPE", "NAME", "KIND", "KRI"]);
     assert_eq!(cells(table.lines()[1]), ["Listener", "inbound:10.0.0.1:90", "legacy", "-"]);
     assert_eq!(cells(table.lines()[2]), ["Listener", BACKEND, "kri", BACKEND]);
@@ -217,47 +223,73 @@ fn the_whole_dump_is_shown_as_the_proxy_says_it() {
 
 #[test]
 fn an_answer_that_is_no_configuration_is_a_failure() {
-    let server = Server::start();
-    server.on("GET", &format!("{ONE}/xds"), 200, json!({}));
-    let program = Program::of(&server);
+    let (_control_plane, connection, program) = running();
+    connection.dumps(&json!({}));
     program.run(&["proxy", "config", "web", "clusters"]).failed(1).says("the answer has no configs");
     program.run(&["proxy", "config", "web", "policies"]).failed(2).says("possible values");
     program.run(&["proxy", "config", "web"]).failed(2);
 }
 
+/// What an Envoy runs that got names of the older scheme, and something of which the control plane knows nothing.
+fn older() -> Value {
+    let listeners = ["inbound:127.0.0.1:80", "inbound:127.0.0.1:90", "outbound:127.0.0.1:10000"];
+    let listeners = listeners.map(|name| json!({"name": name, "active_state": {"listener": {"name": name}}}));
+    let clusters = ["localhost:8080", "localhost:8090", "default_backend__east_msvc_80", "old", "own"]
+        .map(|name| json!({"cluster": {"name": name}}));
+    let section = |name: &str| format!("type.googleapis.com/envoy.admin.v3.{name}");
+    json!({"configs": [
+        {"@type": section("ListenersConfigDump"), "dynamic_listeners": listeners},
+        {"@type": section("ClustersConfigDump"), "static_clusters": [{"cluster": {"name": "ads_cluster"}}],
+            "dynamic_active_clusters": clusters}]})
+}
+
+/// What it counts: nothing yet.
+const OLDER_STATS: &str = "cluster.ads_cluster.upstream_rq_total: 0
+cluster.default_backend__east_msvc_80.upstream_rq_total: 0
+cluster.localhost_8080.upstream_rq_total: 0
+cluster.localhost_8090.upstream_rq_total: 0
+cluster.old.upstream_rq_total: 0
+cluster.own.upstream_rq_total: 0
+listener.127.0.0.1_10000.downstream_cx_total: 0
+listener.127.0.0.1_80.downstream_cx_total: 0
+listener.127.0.0.1_90.downstream_cx_total: 0
+";
+
 #[test]
 fn names_lead_back_to_resources_in_whichever_scheme_they_are() {
-    let names = |listener: &str, cluster: &str, stat: &str| json!({"listener": listener, "cluster": cluster, "stats": {"listener": stat}});
-    let item =
-        |kri: &str, names: Value| json!({"kri": kri, "proxyResourceName": "x", "proxyResources": names});
-    let layout = json!({
-        "inbounds": [
-            item(INBOUND, names("inbound:10.0.0.1:90", "slow", "10.0.0.1_90")),
-            item("kri_dp_default_east__web_other", names("inbound:10.0.0.1:91", "ads_cluster", "s")),
-            item("kri_dp_default_east__web_third", names("inbound:10.0.0.1:92", "ads_cluster", "s"))],
-        "outbounds": [item(BACKEND, names("outbound:240.0.0.1:80", "web-api", BACKEND))]});
-    let summary = json!({"resources": {"inbound_10.0.0.1_90": {"class": "legacy", "kri": INBOUND},
-        "slow": {"class": "other", "kri": INBOUND}, "web-api": {"class": "other", "kri": BACKEND}}});
-    let refusal = json!({"status": 400, "title": "Bad Request", "detail": "bad request: not in this mesh"});
-    for layout in [(200, layout), (400, refusal)] {
-        let server = Server::start();
-        server.on("GET", &format!("{ONE}/xds"), 200, dump());
-        server.on("GET", &format!("{ONE}/_layout"), layout.0, layout.1);
-        server.on("GET", &format!("{ONE}/stats?format=summary"), 200, summary.clone());
-        let program = Program::of(&server);
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let kri = |part: &str, name: &str| {
-            let found =
-                program.run(&["proxy", "config", "web", part, "--name", name, "-o", "json"]).ok().json();
-            (text(&found["items"][0]["kind"]), found["items"][0]["kri"].clone())
+    // A mesh whose destinations are not all MeshServices has no layouts: its proxies are asked what they count.
+    for mode in ["Exclusive", "Everywhere"] {
+        let control_plane = ControlPlane::start();
+        control_plane.store(json!({"type": "Mesh", "name": "default", "meshServices": {"mode": mode}}));
+        control_plane.service("backend");
+        control_plane.store(web());
+        let connection = control_plane.connect("web", &[]);
+        connection.dumps(&older());
+        connection.answers("/stats", OLDER_STATS);
+        let program = Program::at(&control_plane.url);
+        let named = |part: &str, name: &str| {
+            let ran = program.run(&["proxy", "config", "web", part, "-o", "json"]).ok().json();
+            let items = ran["items"].as_array().unwrap();
+            let found = items.iter().find(|item| item["name"] == name).unwrap();
+            (found["kind"].as_str().unwrap().to_owned(), found["kri"].clone())
         };
         let legacy = |kri: Value| ("legacy".to_owned(), kri);
-        assert_eq!(kri("listeners", "inbound:10.0.0.1:90"), legacy(json!(INBOUND)));
-        assert_eq!(kri("clusters", "slow"), legacy(json!(INBOUND)));
-        assert_eq!(kri("clusters", "web-api"), legacy(json!(BACKEND)));
-        assert_eq!(kri("clusters", "ads_cluster"), legacy(Value::Null), "shared by two, or by none");
+        assert_eq!(named("listeners", "inbound:127.0.0.1:80"), legacy(json!(INBOUND)), "{mode}");
+        let one = "kri_dp_default_east__web_one";
+        assert_eq!(named("listeners", "inbound:127.0.0.1:90"), legacy(json!(one)), "{mode}");
+        assert_eq!(named("listeners", "outbound:127.0.0.1:10000"), legacy(json!(BACKEND)), "{mode}");
+        assert_eq!(named("clusters", "localhost:8080"), legacy(json!(INBOUND)), "{mode}");
+        assert_eq!(named("clusters", "default_backend__east_msvc_80"), legacy(json!(BACKEND)), "{mode}");
+        let web = "kri_dp_default_east__web_";
+        assert_eq!(named("clusters", "localhost:8090"), legacy(json!(web)), "{mode}: shared by two inbounds");
+        assert_eq!(named("clusters", "old"), legacy(Value::Null), "{mode}: selected by tags");
+        assert_eq!(named("clusters", "ads_cluster"), legacy(Value::Null), "{mode}");
+        assert_eq!(named("clusters", "own"), ("other".to_owned(), Value::Null), "{mode}");
         let by_resource =
             program.run(&["proxy", "config", "web", "clusters", "--name", INBOUND, "-o", "name"]);
-        assert_eq!(by_resource.ok().out, "cluster/slow\n");
+        assert_eq!(by_resource.ok().out, "cluster/localhost:8080\n", "{mode}");
+        let asked = control_plane.lines();
+        let summaries = asked.iter().filter(|line| line.contains("format=summary")).count();
+        assert_eq!(summaries > 0, mode == "Everywhere", "{asked:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! A server that records what it is asked and answers what a test set. It is for what the control plane of
 //! `control_plane.rs` never answers: a hostile or broken server, redirects, TLS and clocks, other versions of Kuma, files
-//! to fetch. Some tests of inspection use it, too, and are to move.
+//! to fetch, something that changes between two reads.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -2,7 +2,7 @@
 //! what its admin interface answers.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -65,18 +65,18 @@ impl Stance {
 /// What Envoy's admin interface answers.
 #[derive(Debug, Default)]
 struct Envoy {
-    /// By path and query.
-    answers: BTreeMap<String, String>,
+    /// By path and query, one after the other; the last one is repeated.
+    answers: BTreeMap<String, VecDeque<String>>,
     loggers: BTreeMap<String, String>,
 }
 
 impl Connection {
-    /// Connects the proxy of a stored Dataplane with an address on this machine.
+    /// Connects a proxy that is stored with an address on this machine, by what it says of itself.
     pub async fn open(
         push: &Arc<Push>,
         mesh: &str,
         name: &str,
-        features: &[&str],
+        mut said: Value,
         shutdown: &Shutdown,
     ) -> Connection {
         let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
@@ -84,10 +84,10 @@ impl Connection {
         let envoy = Arc::new(Mutex::new(Envoy::default()));
         let router = Router::new().fallback(answer).with_state(envoy.clone());
         listener.serve(router, None, Limits::default(), shutdown);
-        let metadata = json!({ "features": features, "dataplane.admin.port": port.to_string(),
-            "dataplane.admin.address": "127.0.0.1" });
+        said["dataplane.admin.port"] = json!(port.to_string());
+        said["dataplane.admin.address"] = json!("127.0.0.1");
         push.caught_up().await;
-        let connected = push.connect(proxy::traits(mesh, name, &metadata));
+        let connected = push.connect(proxy::traits(mesh, name, &said));
         let (watcher, stance) = (connected.watcher.clone(), Arc::<Stance>::default());
         let connection = Connection { push: push.clone(), watcher, stance: stance.clone(), envoy };
         let (configured, first) = tokio::sync::oneshot::channel();
@@ -104,7 +104,13 @@ impl Connection {
 
     /// Teaches what is answered to a path and query.
     pub fn answers(&self, path: &str, answer: impl ToString) {
-        self.envoy.lock().unwrap().answers.insert(path.to_owned(), answer.to_string());
+        self.envoy.lock().unwrap().answers.insert(path.to_owned(), [answer.to_string()].into());
+    }
+
+    /// Teaches what is answered to it after that.
+    pub fn then_answers(&self, path: &str, answer: impl ToString) {
+        let mut envoy = self.envoy.lock().unwrap();
+        envoy.answers.entry(path.to_owned()).or_default().push_back(answer.to_string());
     }
 
     /// Teaches what is answered about the configuration, with endpoints or without.
@@ -152,8 +158,9 @@ async fn answer(State(envoy): State<Arc<Mutex<Envoy>>>, method: Method, uri: Uri
         return envoy.logging(&method, uri.query());
     }
     let asked = uri.path_and_query().map(ToString::to_string).unwrap_or_default();
-    match envoy.answers.get(&asked) {
-        Some(answer) => (StatusCode::OK, answer.clone()),
+    match envoy.answers.get_mut(&asked) {
+        Some(answers) if answers.len() > 1 => (StatusCode::OK, answers.pop_front().unwrap()),
+        Some(answers) => (StatusCode::OK, answers.front().cloned().unwrap()),
         None => (StatusCode::NOT_FOUND, format!("invalid path {asked}")),
     }
 }

@@ -6,7 +6,6 @@ use control_plane::observed::{Observations, Pace};
 use jiff::Timestamp;
 use resources::{Key, Kind, Resource};
 use runtime::{metrics::Metrics, shutdown::Shutdown};
-use store::Write;
 use topology::{
     DestinationId,
     observed::{Caller, Edge},
@@ -23,15 +22,12 @@ pub type ReportedCall<'a> = (&'a str, &'a str, u64);
 impl ControlPlane {
     /// Stores resources as they are, whether they were there or not.
     pub fn put(&self, resources: impl IntoIterator<Item = Resource>) {
-        let store = self.registrar.store().clone();
-        let stored = store.snapshot().unwrap();
-        let write = |resource: Resource| match stored.get(&resource.key) {
-            Some(old) => Write::Update { expected: old.version, resource },
-            None => Write::Create(resource),
-        };
-        let writes: Vec<Write> = resources.into_iter().map(write).collect();
-        let outcomes = self.runtime.block_on(async move { store.write(writes).await }).unwrap();
-        drop(outcomes);
+        let stored = self.registrar.store().snapshot().unwrap();
+        let writes = resources.into_iter().map(|resource| {
+            let before = stored.get(&resource.key);
+            super::put(resource, before)
+        });
+        self.write(writes.collect());
     }
 
     /// Agents of the mesh `default` report at this moment what their proxies called since the last report.
