@@ -15,7 +15,7 @@ use ureq::{
     Agent,
     http::{
         Response,
-        header::{DATE, HeaderName, WARNING},
+        header::{DATE, ETAG, HeaderName, IF_MATCH, WARNING},
     },
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
 };
@@ -64,6 +64,8 @@ pub struct Answer {
     pub status: u16,
     /// The store's revision the answer was made from, where the control plane says so.
     pub revision: Option<String>,
+    /// The version of the resource that the answer shows, where the control plane says so.
+    pub version: Option<String>,
     /// What the control plane warns of.
     pub warnings: Vec<String>,
     /// What a write came to, where the control plane says so.
@@ -139,7 +141,13 @@ impl Client {
     }
 
     pub fn put(&self, path: &str, body: &Value) -> Result<Answer> {
+        self.put_over(path, body, None)
+    }
+
+    /// As [`Client::put`]; with a version, only if it is the one that is stored: otherwise the status is 412.
+    pub fn put_over(&self, path: &str, body: &Value, version: Option<&str>) -> Result<Answer> {
         let request = self.with_headers(self.agent.put(self.url(path))).content_type("application/json");
+        let request = version.into_iter().fold(request, |request, tag| request.header(IF_MATCH, tag));
         self.written("PUT", path, request.send(body.to_string()))
     }
 
@@ -316,7 +324,7 @@ fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq:
     };
     let revision = header(HeaderName::from_static("x-kuma-revision"));
     let outcome = header(HeaderName::from_static("x-kuma-outcome"));
-    let date = header(DATE);
+    let (date, version) = (header(DATE), header(ETAG));
     let status = response.status().as_u16();
     let stale_since = response.headers().get(HeaderName::from_static("x-kuma-stale-since"));
     if let Some(since) = stale_since.and_then(|value| value.to_str().ok()) {
@@ -326,7 +334,7 @@ fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq:
         response.headers().get_all(WARNING).iter().filter_map(|value| warning(value.to_str().ok()?));
     let warnings = warnings.collect();
     let body = response.body_mut().with_config().limit(MAX_ANSWER).read_to_string()?;
-    Ok(Answer { status, revision, date, outcome, warnings, body })
+    Ok(Answer { status, revision, version, date, outcome, warnings, body })
 }
 
 /// The text of a header `Warning: 299 agent "text"`.

@@ -1,6 +1,7 @@
 //! `edit TYPE NAME`: opens a resource in an editor and applies what was saved.
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     io::Write,
     os::unix::fs::OpenOptionsExt,
@@ -11,10 +12,10 @@ use std::{
 
 use clap::Args;
 use resources::format::{self, yaml};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
-    client::Client,
+    client::{Answer, Client},
     failure::{Failure, Result},
     target::OneResource,
     terminal,
@@ -23,6 +24,12 @@ use crate::{
 
 /// What the control plane adds; it is not for editing.
 const COMPUTED: [&str; 4] = ["creationTime", "modificationTime", "kri", "status"];
+/// How often a write is tried while the control plane changes what is not for editing.
+const ATTEMPTS: usize = 10;
+const PRECONDITION_FAILED: u16 = 412;
+/// How many changed fields are listed, and how much of each value.
+const MAX_CHANGES: usize = 20;
+const MAX_VALUE: usize = 80;
 /// Lines at the beginning of the file that begin with this are ours.
 const COMMENT: &str = "# ";
 
@@ -38,9 +45,7 @@ unchanged after an error, ends the command without a write.";
 /// Edit a resource in an editor
 ///
 /// The saved file is checked and applied. An invalid one is opened again with the reason at the top. If the
-/// resource changed meanwhile, nothing is written and the file is kept. The resource is compared
-/// right before the write; the REST API has no conditional write, so a change in that very
-/// moment is overwritten.
+/// resource was changed meanwhile, nothing is written, the fields that changed are listed, and the file is kept.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Edit {
@@ -53,8 +58,10 @@ impl Edit {
         let target = self.resource.target(client)?;
         let (what, item) = (target.describe(), target.path());
         let kind = &target.kind;
-        let original = self.read(client, &item, &what)?;
-        let file = create(&yaml::to_string(&original))?;
+        let stored = read_stored(client, &item, &what)?;
+        let stored = stored.ok_or_else(|| Failure::failed(format!("there is no {what}")))?;
+        let original = &stored.resource;
+        let file = create(&yaml::to_string(original))?;
         let mut reason = String::new();
         loop {
             let before = read(&file)?;
@@ -68,13 +75,13 @@ impl Edit {
             if !reason.is_empty() && text == before {
                 return Err(kept(&file, &format!("{what} was not changed: {reason}")));
             }
-            reason = match parse(kind, &original, &written) {
-                Ok(edited) if edited == original => {
+            reason = match parse(kind, original, &written) {
+                Ok(edited) if edited == *original => {
                     remove(&file);
                     terminal::talk(&format!("{what} unchanged"));
                     return Ok(());
                 }
-                Ok(edited) => match self.apply(client, &item, &original, &edited, &what) {
+                Ok(edited) => match apply(client, &item, &what, &stored, &edited) {
                     Ok(Applied::Done) => {
                         remove(&file);
                         return Ok(());
@@ -87,45 +94,111 @@ impl Edit {
             write(&file, &format!("{}{written}", comment(&reason)))?;
         }
     }
+}
 
-    /// The resource without what is not for editing.
-    fn read(&self, client: &Client, item: &str, what: &str) -> Result<Value> {
-        let answer = client.get(item)?;
-        if answer.is_missing() {
-            return Err(Failure::failed(format!("there is no {what}")));
-        }
-        let mut found = answer.json(&format!("could not read {what}"))?;
-        if let Some(fields) = found.as_object_mut() {
-            COMPUTED.iter().for_each(|field| drop(fields.shift_remove(*field)));
-        }
-        Ok(found)
+/// A resource as the control plane has it.
+struct Stored {
+    /// Without what is not for editing.
+    resource: Value,
+    /// `None` where the control plane does not say it, as Kuma's.
+    version: Option<String>,
+}
+
+/// `None` where there is no such resource.
+fn read_stored(client: &Client, item: &str, what: &str) -> Result<Option<Stored>> {
+    let answer = client.get(item)?;
+    if answer.is_missing() {
+        return Ok(None);
     }
+    let version = answer.version.clone();
+    let mut resource = answer.json(&format!("could not read {what}"))?;
+    if let Some(fields) = resource.as_object_mut() {
+        COMPUTED.iter().for_each(|field| drop(fields.shift_remove(*field)));
+    }
+    Ok(Some(Stored { resource, version }))
+}
 
-    fn apply(
-        &self,
-        client: &Client,
-        item: &str,
-        original: &Value,
-        edited: &Value,
-        what: &str,
-    ) -> Result<Applied> {
-        if self.read(client, item, what)? != *original {
-            return Err(Failure::failed(format!(
-                "{what} was changed by another user meanwhile; nothing was written. Edit it again and copy \
-                what you need from the file"
-            )));
+/// Sends what was edited, to be written over the version that was opened. Another version will do if it differs in nothing
+/// that is for editing: control planes write the status of services, for example.
+fn send(client: &Client, item: &str, what: &str, opened: &Stored, edited: &Value) -> Result<Answer> {
+    let mut version = opened.version.clone();
+    let mut attempt = 1;
+    loop {
+        if version.is_none() || attempt > 1 {
+            let stored = read_stored(client, item, what)?.ok_or_else(|| {
+                let text = "was deleted by another user meanwhile; nothing was written. Apply the file to create it again";
+                Failure::failed(format!("{what} {text}"))
+            })?;
+            check_same(&opened.resource, &stored.resource, what)?;
+            version = stored.version;
         }
-        let answer = client.put(item, edited)?;
-        if answer.status == 400 {
-            return Ok(Applied::Refused(answer.refusal()));
+        let answer = client.put_over(item, edited, version.as_deref())?;
+        if answer.status != PRECONDITION_FAILED || attempt == ATTEMPTS {
+            return Ok(answer);
         }
-        let answer = answer.accepted(&format!("could not update {what}"))?;
-        let said: Value = serde_json::from_str(&answer.body).unwrap_or_default();
-        for warning in said["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            terminal::warn(warning);
+        attempt += 1;
+    }
+}
+
+fn apply(client: &Client, item: &str, what: &str, opened: &Stored, edited: &Value) -> Result<Applied> {
+    let answer = send(client, item, what, opened, edited)?;
+    if answer.status == 400 {
+        return Ok(Applied::Refused(answer.refusal()));
+    }
+    let answer = answer.accepted(&format!("could not update {what}"))?;
+    let said: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+    for warning in said["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        terminal::warn(warning);
+    }
+    terminal::talk(&format!("{what} updated"));
+    Ok(Applied::Done)
+}
+
+/// Whether the resource is still what was opened in the editor.
+fn check_same(original: &Value, stored: &Value, what: &str) -> Result<()> {
+    let mut changed = Vec::new();
+    differences("", original, stored, &mut changed);
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let more = changed.len().saturating_sub(MAX_CHANGES);
+    changed.truncate(MAX_CHANGES);
+    changed.extend((more > 0).then(|| format!("… and {more} more")));
+    let changed: String = changed.iter().map(|field| format!("\n  {field}")).collect();
+    Err(Failure::failed(format!(
+        "{what} was changed by another user meanwhile; nothing was written. Changed meanwhile:{changed}\nEdit it again \
+         and copy what you need from the file"
+    )))
+}
+
+/// The fields in which two documents differ, each with both values.
+fn differences(path: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
+    match (before, after) {
+        (before, after) if before == after => {}
+        (Value::Object(old), Value::Object(new)) => {
+            let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+            for name in names {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let of = |fields: &Map<String, Value>| fields.get(name).cloned().unwrap_or_default();
+                differences(&path, &of(old), &of(new), found);
+            }
         }
-        terminal::talk(&format!("{what} updated"));
-        Ok(Applied::Done)
+        (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
+            for (at, (old, new)) in old.iter().zip(new).enumerate() {
+                differences(&format!("{path}[{at}]"), old, new, found);
+            }
+        }
+        (before, after) => found.push(format!("{path}: {} is now {}", shown(before), shown(after))),
+    }
+}
+
+/// A value in one short line.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(MAX_VALUE) {
+        _ if value.is_null() => "nothing".to_owned(),
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
     }
 }
 

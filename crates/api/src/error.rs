@@ -9,7 +9,7 @@ use resources::{Kind, Violations};
 use serde::Serialize;
 use store::registrar::Refusal;
 
-use crate::json;
+use crate::{json, versions};
 
 /// Why a request was not served.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +43,9 @@ pub enum Error {
     ReadOnly(String),
     #[error("{0}")]
     Conflict(String),
+    /// Not the version that the request means to change.
+    #[error("{0}")]
+    PreconditionFailed(String),
     #[error("{0}")]
     Gone(String),
     #[error("the body is larger than {limit} bytes: split it, or raise the limit of the control plane")]
@@ -121,6 +124,7 @@ impl Error {
             Refusal::Invalid(violations) => Error::Invalid { title: invalid.into(), violations },
             Refusal::NotAMember(text) => Error::BadRequest(text),
             Refusal::MeshMissing(mesh) => Error::MeshMissing { title: failed, mesh },
+            Refusal::Changed(changed) => Error::PreconditionFailed(versions::explained(&changed)),
             Refusal::Store(error) => Error::from_store(error, failed),
         }
     }
@@ -140,6 +144,7 @@ impl Error {
             Error::MethodNotAllowed(_) | Error::ReadOnly(_) => StatusCode::METHOD_NOT_ALLOWED,
             Error::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
             Error::Conflict(_) => StatusCode::CONFLICT,
+            Error::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
             Error::Gone(_) => StatusCode::GONE,
             Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Error::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -163,6 +168,7 @@ impl Error {
             // Kuma spells it differently here.
             Error::ReadOnly(_) => "Method not allowed".into(),
             Error::Conflict(_) => "Conflict".into(),
+            Error::PreconditionFailed(_) => "Precondition Failed".into(),
             Error::Gone(_) => "Gone".into(),
             Error::TooLarge { .. } => "Request Entity Too Large".into(),
             Error::SigningKeyMissing(_) => "Signing Key not found".into(),

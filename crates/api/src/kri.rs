@@ -10,7 +10,7 @@ use store::registrar::Mode;
 use crate::{
     Error,
     call::{Call, with_revision},
-    json, resource,
+    json, resource, versions,
 };
 
 /// `GET /_kri/{kri}`. A section, if there is one, does not change which resource is meant.
@@ -28,7 +28,7 @@ pub fn get(call: &Call) -> Result<Response, Error> {
         .ok_or_else(|| Error::not_found(resource::RETRIEVE))?;
     let namespace = Some(identifier.namespace.as_str()).filter(|namespace| !namespace.is_empty());
     let shown = resource::show(found, call.query("format"), namespace)?;
-    Ok(with_revision(json::ok(&shown), &snapshot))
+    Ok(versions::with_version(with_revision(json::ok(&shown), &snapshot), found))
 }
 
 /// The names the resource may have in this store, likeliest first: its own where it was written here,

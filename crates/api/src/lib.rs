@@ -37,6 +37,7 @@ mod sni_usage;
 mod snis;
 mod superseded;
 mod token;
+mod versions;
 mod watch;
 mod what_if;
 

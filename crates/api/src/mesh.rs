@@ -14,7 +14,7 @@ use resources::{
 use serde_json::Value;
 use store::Snapshot;
 
-use crate::{Context, Error, User, access, call::Call};
+use crate::{Context, Error, User, access};
 
 /// Stands for a key. It is neither base64 nor PEM, so no key is written like it.
 const MASK: &str = "*****";
@@ -66,14 +66,14 @@ pub async fn prepare(
     found.into_result().map_err(|violations| Error::Invalid { title: PROCESS.into(), violations })
 }
 
-pub fn may_change_authorities(call: &Call) -> bool {
-    check_administrator(&call.context, &call.user).is_ok()
+pub fn may_change_authorities(context: &Context, user: &User) -> bool {
+    check_administrator(context, user).is_ok()
 }
 
 /// A mesh with authorities takes them along when it is deleted.
-pub fn check_deletion(call: &Call, snapshot: &Snapshot, name: &str) -> Result<(), Error> {
+pub fn check_deletion(context: &Context, user: &User, snapshot: &Snapshot, name: &str) -> Result<(), Error> {
     match stored(snapshot, name) {
-        Some(mesh) if authorities(mesh) != Mtls::default() => check_administrator(&call.context, &call.user),
+        Some(mesh) if authorities(mesh) != Mtls::default() => check_administrator(context, user),
         _ => Ok(()),
     }
 }

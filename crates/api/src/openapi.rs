@@ -198,12 +198,11 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         "summary": summary::of(route.operation),
         "tags": [tag(route.operation)],
     });
-    let query: Vec<Value> = query_parameters(route.operation)
-        .into_iter()
-        .map(|(name, kind)| json!({ "name": name, "in": "query", "schema": { "type": kind } }))
-        .collect();
-    if !query.is_empty() {
-        operation["parameters"] = Value::Array(query);
+    let query = query_parameters(route.operation).into_iter();
+    let query = query.map(|(name, kind)| json!({ "name": name, "in": "query", "schema": { "type": kind } }));
+    let parameters: Vec<Value> = query.chain(condition(route.operation)).collect();
+    if !parameters.is_empty() {
+        operation["parameters"] = Value::Array(parameters);
     }
     if let Some(body) = request_body(route.operation) {
         let content = json!({ "application/json": { "schema": body } });
@@ -339,6 +338,15 @@ fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
     }
 }
 
+/// The header that makes a write depend on what is stored.
+fn condition(operation: Operation) -> Option<Value> {
+    let text = "The ETag of an earlier answer: the write is refused with 412 if the resource has another version. With * \
+                it is refused if there is none.";
+    matches!(operation, Operation::Put(_) | Operation::Delete(_)).then(
+        || json!({ "name": "If-Match", "in": "header", "description": text, "schema": { "type": "string" } }),
+    )
+}
+
 fn request_body(operation: Operation) -> Option<Value> {
     let text = || json!({ "type": "string" });
     let texts = || json!({ "type": "array", "items": { "type": "string" } });
@@ -383,9 +391,12 @@ fn about_calls(operation: Operation, generator: &mut SchemaGenerator) -> Option<
     })
 }
 
-fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
-    let json_of = |schema: Value| json!({ "application/json": { "schema": schema } });
-    let ok = |content: Value| json!({ "description": "OK", "content": content });
+fn json_of(schema: Value) -> Value {
+    json!({ "application/json": { "schema": schema } })
+}
+
+/// What a request that succeeds is answered with.
+fn success(operation: Operation, generator: &mut SchemaGenerator) -> Value {
     let anything = || json!({ "type": "object" });
     let listing = |items: Value, required: &[&str]| {
         json!({
@@ -398,8 +409,7 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
             },
         })
     };
-    let mut responses = Map::new();
-    let success = match operation {
+    match operation {
         Operation::List(kind) => json_of(listing(reference(&item_name(kind)), PAGE)),
         Operation::OverviewList(_) | Operation::ServiceInsightList => json_of(listing(anything(), PAGE)),
         Operation::ServiceDataplanes => json_of(listing(anything(), SELECTION)),
@@ -433,12 +443,27 @@ fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
         Operation::SniUsage => json_of(generator.subschema_for::<sni_usage::UsageList>().to_value()),
         Operation::WhatIf => json_of(generator.subschema_for::<what_if::Answer>().to_value()),
         _ => json_of(about_calls(operation, generator).unwrap_or_else(anything)),
-    };
-    responses.insert("200".into(), ok(success.clone()));
+    }
+}
+
+fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
+    let success = success(operation, generator);
+    let mut responses = Map::new();
+    let mut answer = json!({ "description": "OK", "content": success });
+    if matches!(operation, Operation::Get(_) | Operation::ByKri) {
+        let text = "The version of the resource, for If-Match.";
+        answer["headers"] = json!({ "ETag": { "description": text, "schema": { "type": "string" } } });
+    }
+    responses.insert("200".into(), answer);
     if matches!(operation, Operation::Put(_)) {
         responses.insert("201".into(), json!({ "description": "Created", "content": success }));
     }
     let problem = json!({ "description": "What went wrong", "content": json_of(reference("Problem")) });
+    if condition(operation).is_some() {
+        let text = "The resource is not the version that If-Match names; nothing was written";
+        let refused = json!({ "description": text, "content": json_of(reference("Problem")) });
+        responses.insert("412".into(), refused);
+    }
     responses.insert("default".into(), problem);
     Value::Object(responses)
 }

@@ -5,17 +5,20 @@ use std::{sync::Arc, time::Duration};
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode};
 use resources::{
-    Kind, Resource, Scope, Violations,
+    Key, Kind, Resource, Scope, Violations,
     format::{self, Parsed, kubernetes, universal},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use store::registrar::{Outcome, Refusal};
+use store::{
+    Registrar, Snapshot,
+    registrar::{Expected, Outcome, Refusal},
+};
 
 use crate::{
-    Error, access,
+    Context, Error, User, access,
     call::{Call, with_revision},
-    json, mesh,
+    json, mesh, versions,
 };
 
 /// Whether a put created, updated or left the resource: clients such as `kumactl` report it.
@@ -36,7 +39,7 @@ pub fn get(call: &Call, kind: Kind) -> Result<Response, Error> {
     call.check_access(kind)?;
     let resource = snapshot.get(&call.key(kind)).ok_or_else(|| Error::not_found(RETRIEVE))?;
     let shown = show(resource, call.query("format"), call.query("namespace"))?;
-    Ok(with_revision(json::ok(&shown), &snapshot))
+    Ok(versions::with_version(with_revision(json::ok(&shown), &snapshot), resource))
 }
 
 /// A resource in the form the client asks for.
@@ -68,6 +71,7 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     let body = call.read_body().await?;
     let Parsed { draft, unknown_fields, advice } = parse(&call, kind, &body)?;
     let key = draft.key.clone();
+    let expected = versions::expected(&call)?;
     let mut snapshot = call.snapshot()?;
     let mut attempts = 1;
     let put = loop {
@@ -76,16 +80,15 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
         if kind == Kind::Mesh {
             mesh::prepare(&call.context, &call.user, &snapshot, &mut draft).await?;
         }
-        match call.context.registrar.put_on(draft, &snapshot).await {
+        match call.context.registrar.put_on(draft, &snapshot, &expected).await {
             Ok(put) => break put,
             // The caller wanted it to exist, and another writer was faster: this is an update.
-            Err(Refusal::Store(store::Error::AlreadyExists(_))) if attempts < ATTEMPTS => {
-                attempts += 1;
-                let later = call.context.registrar.store().caught_up(CATCH_UP).await;
-                snapshot = later.map_err(|error| Error::from_store(error, PROCESS))?;
-            }
+            Err(Refusal::Store(store::Error::AlreadyExists(_))) if attempts < ATTEMPTS => {}
+            Err(refused) if attempts < ATTEMPTS && versions::is_worth_another_look(&refused, &expected) => {}
             Err(refused) => return Err(refusal(refused, snapshot.get(&key).is_some())),
         }
+        attempts += 1;
+        snapshot = caught_up(&call.context.registrar).await?;
     };
 
     let mut warnings = warnings(&unknown_fields, advice, put.warnings);
@@ -100,6 +103,11 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     let mut response = json::respond(status, &Accepted { warnings });
     response.headers_mut().insert(OUTCOME, HeaderValue::from_static(outcome));
     Ok(response)
+}
+
+async fn caught_up(registrar: &Registrar) -> Result<Arc<Snapshot>, Error> {
+    let later = registrar.store().caught_up(CATCH_UP).await;
+    later.map_err(|error| Error::from_store(error, PROCESS))
 }
 
 /// Why a put was refused; `exists` says whether it would have been an update.
@@ -119,24 +127,40 @@ pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
     const TITLE: &str = "Could not delete a resource";
     check_writable(&call, kind)?;
     check_available(&call)?;
-    let snapshot = call.snapshot()?;
-    call.mesh(&snapshot)?;
+    call.mesh(&*call.snapshot()?)?;
     call.check_access(kind)?;
     let key = call.key(kind);
-    let registrar = &call.context.registrar;
+    let expected = versions::expected(&call)?;
     let deleted = match kind {
-        // What was judged is what is deleted, or it is a conflict.
-        Kind::Mesh if !mesh::may_change_authorities(&call) => {
-            mesh::check_deletion(&call, &snapshot, &key.name)?;
-            match registrar.admit_delete(&key, &snapshot) {
-                Ok(pending) => registrar.commit(pending).await.map(drop),
-                Err(refusal) => Err(refusal),
-            }
+        Kind::Mesh if !mesh::may_change_authorities(&call.context, &call.user) => {
+            delete_judged(&call.context, &call.user, &key, &expected).await?
         }
-        _ => registrar.delete(&key).await,
+        _ => call.context.registrar.delete_expected(&key, &expected).await,
     };
     deleted.map_err(|refusal| Error::from_refusal(refusal, TITLE, TITLE))?;
     Ok(json::ok(&json!({})))
+}
+
+/// Deletes a mesh of which its authorities are judged first: what was judged is what is deleted, or it is a conflict.
+async fn delete_judged(
+    context: &Context,
+    user: &User,
+    key: &Key,
+    expected: &Expected,
+) -> Result<Result<(), Refusal>, Error> {
+    let registrar = &context.registrar;
+    let snapshot = registrar.store().snapshot();
+    let mut snapshot = snapshot.map_err(|error| Error::from_store(error, PROCESS))?;
+    let mut attempts = 1;
+    loop {
+        mesh::check_deletion(context, user, &snapshot, &key.name)?;
+        match registrar.delete_on(key, &snapshot, expected).await {
+            Err(refused) if attempts < ATTEMPTS && versions::is_worth_another_look(&refused, expected) => {}
+            deleted => return Ok(deleted),
+        }
+        attempts += 1;
+        snapshot = caught_up(registrar).await?;
+    }
 }
 
 /// Whether the user may write anything here.

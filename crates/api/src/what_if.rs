@@ -302,8 +302,8 @@ fn admit(call: &Call, parsed: Parsed, trial: &mut Trial) -> Result<Change, Error
 fn admit_delete(call: &Call, key: &Key, trial: &mut Trial) -> Result<Change, Error> {
     const TITLE: &str = "Could not delete a resource";
     resource::check_writable(call, key.kind)?;
-    if key.kind == Kind::Mesh && !mesh::may_change_authorities(call) {
-        mesh::check_deletion(call, trial.snapshot(), &key.name)?;
+    if key.kind == Kind::Mesh && !mesh::may_change_authorities(&call.context, &call.user) {
+        mesh::check_deletion(&call.context, &call.user, trial.snapshot(), &key.name)?;
     }
     let pending = call.context.registrar.admit_delete(key, trial.snapshot());
     let pending = pending.map_err(|refusal| Error::from_refusal(refusal, TITLE, TITLE))?;

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Every finding has a code of [`resources::finding`] and names the resource it is about. Both collections
-//! follow changes: a change looks at the policies it concerns, and at no others.
+//! follow changes: a change looks at the policies it concerns, and compares the entries that it changes with those
+//! about the same thing, and with no others.
 //!
 //! Invariant: pure. Time is an argument.
 

@@ -1,29 +1,28 @@
 //! What may be wrong with one policy.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use plan::effective;
-use policy::{Conf, Policy, conf};
+use policy::Policy;
 use resources::{
-    Key, Kind,
+    Kind,
     finding::{Code, Finding},
     kinds::target_ref::{TargetRef, TargetRefKind as K},
     labels,
     naming::Kri,
     policy::PolicyPresentation,
 };
-use serde_json::Value;
 use topology::MeshSnapshot;
 
 use crate::{
     clients::{self, Clients},
-    slots::{ClientDecision, Slots, decisions, entries},
+    slots::{ClientDecision, Slots},
 };
 
 /// Everything that is wrong with a policy.
 pub(crate) fn examine(
     mesh: &MeshSnapshot,
-    slots: &Slots,
+    slots: &mut Slots,
     clients: &Clients,
     policy: &Policy,
 ) -> Vec<Finding> {
@@ -38,9 +37,9 @@ pub(crate) fn examine(
     let unknown = clients::named(policy).into_iter().filter(|named| !clients.knows(mesh, &named.service));
     found.extend(unknown.map(|named| about(policy, Code::UnknownClient, named.text)));
     match policy.view.traits.effect.map(|effect| effect.shown) {
-        Some(PolicyPresentation::Clients) => found.extend(contradictions(mesh, slots, policy)),
+        Some(PolicyPresentation::Clients) => found.extend(contradictions(slots, policy)),
         Some(PolicyPresentation::Confs | PolicyPresentation::Routes { .. }) => {
-            found.extend(shadowed(mesh, slots, policy))
+            found.extend(shadowed(slots, policy))
         }
         None => {}
     }
@@ -94,77 +93,41 @@ fn unknown_targets(mesh: &MeshSnapshot, policy: &Policy) -> Vec<Finding> {
 }
 
 /// Whether all that the policy says is overridden by policies that select the same proxies.
-fn shadowed(mesh: &MeshSnapshot, slots: &Slots, policy: &Policy) -> Option<Finding> {
-    let shape = policy.view.traits.merge;
-    let said = entries(policy);
-    if said.is_empty() {
-        return None;
-    }
-    let mut by: BTreeSet<Kri> = BTreeSet::new();
-    for (slot, own) in &said {
-        let mut above: Vec<(&Arc<Policy>, Arc<Conf>)> = Vec::new();
-        for other in others(mesh, slots.policies(slot), policy) {
-            if other.view.precedence > policy.view.precedence {
-                let same = entries(other).into_iter().filter(|(place, _)| place == slot);
-                above.extend(same.map(|(_, conf)| (other, conf)));
-            }
-        }
-        above.sort_by(|(a, _), (b, _)| a.view.precedence.cmp(&b.view.precedence));
-        let without: Vec<Arc<Conf>> = above.iter().map(|(_, conf)| conf.clone()).collect();
-        let with: Vec<Arc<Conf>> = std::iter::once(own).chain(&without).cloned().collect();
-        let result = |confs: &[Arc<Conf>]| -> Vec<Value> {
-            conf::merged(confs, shape).iter().map(|merged| merged.conf.clone()).collect()
-        };
-        if without.is_empty() || result(&with) != result(&without) {
-            return None;
-        }
-        by.extend(above.into_iter().map(|(other, _)| other.view.kri.clone()));
-    }
-    let by: Vec<String> = by.iter().map(Kri::to_string).collect();
+fn shadowed(slots: &mut Slots, policy: &Policy) -> Option<Finding> {
+    let by: Vec<String> = slots.overriding(policy)?.into_iter().map(Kri::to_string).collect();
     Some(about(policy, Code::Shadowed, format!("overridden by {}", by.join(", "))))
 }
 
 /// Permissions that say the opposite about the same clients, and entries of this one that do.
-fn contradictions(mesh: &MeshSnapshot, slots: &Slots, policy: &Policy) -> Vec<Finding> {
+fn contradictions(slots: &mut Slots, policy: &Policy) -> Vec<Finding> {
     let mut found = BTreeSet::new();
-    let own = decisions(policy);
-    for said in &own {
-        let opposite = |other: &ClientDecision| other.slot == said.slot && other.allowed != said.allowed;
-        for other in others(mesh, slots.policies(&said.slot), policy) {
-            if decisions(other).iter().any(opposite) {
+    for (slot, own, others) in slots.beside(policy) {
+        let clients = &slot.about;
+        for said in &own.decisions {
+            let opposite = |other: &ClientDecision| other.allowed != said.allowed;
+            for other in others.iter().filter(|other| other.decisions.iter().any(opposite)) {
+                let other = &other.policy.view;
                 let wins = match said.in_from {
-                    true if other.view.precedence > policy.view.precedence => "that one wins",
+                    true if other.precedence > policy.view.precedence => "that one wins",
                     true => "this one wins",
                     false if said.allowed => "that one wins, because it denies",
                     false => "this one wins, because it denies",
                 };
-                let text = format!("{} says the opposite about {}; {wins}", other.view.kri, said.clients);
-                found.insert(text);
+                found.insert(format!("{} says the opposite about {clients}; {wins}", other.kri));
             }
-        }
-        if said.allowed && own.iter().any(opposite) {
-            let last = own.iter().rfind(|it| it.slot == said.slot).map(|last| last.allowed);
-            let wins = match (said.in_from, last) {
-                (true, Some(true)) => "the last entry wins, which allows them",
-                (true, _) => "the last entry wins, which denies them",
-                (false, _) => "the deny wins",
-            };
-            found.insert(format!("it both allows and denies {}; {wins}", said.clients));
+            if said.allowed && own.decisions.iter().any(opposite) {
+                let wins = match (said.in_from, own.decisions.last()) {
+                    (true, Some(ClientDecision { allowed: true, .. })) => {
+                        "the last entry wins, which allows them"
+                    }
+                    (true, _) => "the last entry wins, which denies them",
+                    (false, _) => "the deny wins",
+                };
+                found.insert(format!("it both allows and denies {clients}; {wins}"));
+            }
         }
     }
     found.into_iter().map(|text| about(policy, Code::Contradiction, text)).collect()
-}
-
-/// The policies behind these keys, without the one that is looked at and those that only pretend to be there.
-fn others<'a>(
-    mesh: &'a MeshSnapshot,
-    keys: impl Iterator<Item = &'a Key>,
-    policy: &Policy,
-) -> Vec<&'a Arc<Policy>> {
-    keys.filter(|key| **key != policy.resource.key)
-        .filter_map(|key| mesh.policies.get(key))
-        .filter(|other| other.resource.label(labels::EFFECT) != Some("shadow"))
-        .collect()
 }
 
 /// A reference in few words: `MeshService backend:http`.

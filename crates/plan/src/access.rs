@@ -4,8 +4,10 @@
 //! they are one client and one server here: a service costs what differs, not how many instances it has.
 
 mod called;
+mod edges;
 mod reached;
 mod servers;
+mod shadowed;
 mod workload;
 
 use std::{collections::HashMap, hash::Hash, sync::Arc};
@@ -25,8 +27,10 @@ use topology::{
 use crate::{Effective, ServerTls};
 
 pub use called::Called;
-pub use reached::{Reached, reached};
+pub use edges::{EdgeChange, EdgeChanges, edges};
+pub use reached::{Reached, reached, why_not_offered};
 pub use servers::{destinations, inbounds, servers, serving};
+pub use shadowed::ShadowedClients;
 pub use workload::Workload;
 
 /// Finds a resource by its key. The services that a mesh offers are in its snapshot, their selectors are not.
@@ -152,11 +156,11 @@ pub fn between(
 }
 
 /// Clients with one certificate.
-pub type CallerGroup<'a> = Group<ClientClass, &'a Arc<Resource>>;
+type CallerGroup<'a> = Group<ClientClass, &'a Arc<Resource>>;
 
 /// Where something is called.
 #[derive(Debug)]
-pub struct Ports<'a> {
+struct Ports<'a> {
     /// The inbounds of a workload of this zone that take calls now; `None` for what is asked as a destination.
     servers: Option<Vec<Server<'a>>>,
     /// What clients call it as; none for a Dataplane.
@@ -165,14 +169,14 @@ pub struct Ports<'a> {
 
 /// A first value, and how many there are like it.
 #[derive(Debug)]
-pub struct Group<K, V> {
-    pub key: K,
-    pub first: V,
+struct Group<K, V> {
+    key: K,
+    first: V,
     size: usize,
 }
 
 /// Values with equal keys together, in the order in which the keys came.
-pub fn grouped<K: Hash + Eq + Clone, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<Group<K, V>> {
+fn grouped<K: Hash + Eq + Clone, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<Group<K, V>> {
     let mut index: HashMap<K, usize> = HashMap::new();
     let mut groups: Vec<Group<K, V>> = Vec::new();
     for (key, first) in pairs {
@@ -189,7 +193,7 @@ pub fn grouped<K: Hash + Eq + Clone, V>(pairs: impl Iterator<Item = (K, V)>) -> 
 
 /// How clients connect to a server.
 #[derive(Debug, Clone, Default)]
-pub struct ClientConnection {
+struct ClientConnection {
     /// Clients connect without TLS, because not every server is ready for it.
     plain: bool,
     /// The server name they ask for.
@@ -199,7 +203,7 @@ pub struct ClientConnection {
 }
 
 impl ClientConnection {
-    pub fn to(mesh: &MeshSnapshot, destination: &DestinationId) -> ClientConnection {
+    fn to(mesh: &MeshSnapshot, destination: &DestinationId) -> ClientConnection {
         match mesh.destinations.get(destination).map(|destination| &destination.tls) {
             Some(ClientTls::Mesh { sni, .. }) => {
                 ClientConnection { sni: Some(sni.clone()), ..ClientConnection::default() }
@@ -212,10 +216,10 @@ impl ClientConnection {
 
 /// An inbound, and how clients connect to it.
 #[derive(Debug)]
-pub struct Server<'a> {
-    pub dataplane: &'a Arc<Resource>,
-    pub inbound: &'a Inbound,
-    pub connection: ClientConnection,
+struct Server<'a> {
+    dataplane: &'a Arc<Resource>,
+    inbound: &'a Inbound,
+    connection: ClientConnection,
 }
 
 impl<'a> Server<'a> {
@@ -248,7 +252,7 @@ impl<'a> Server<'a> {
 
 /// What an inbound requires of its clients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum InboundRequirement {
+enum InboundRequirement {
     /// Nothing, because there is no mTLS to tell clients apart by.
     Nothing,
     /// Nothing of clients without TLS, and these clients connect without.
@@ -261,7 +265,7 @@ pub enum InboundRequirement {
 }
 
 impl InboundRequirement {
-    pub fn of(mesh: &MeshSnapshot, server: &Server<'_>) -> InboundRequirement {
+    fn of(mesh: &MeshSnapshot, server: &Server<'_>) -> InboundRequirement {
         let effective = Effective::of(mesh, server.dataplane);
         let tls = effective.server_tls(server.inbound);
         match effective.permissions(server.inbound) {
@@ -296,7 +300,7 @@ impl From<&InboundRequirement> for Requirement {
 }
 
 /// Whether a client may call a server.
-pub fn check(client: &CallerGroup<'_>, server: &Group<InboundRequirement, Server<'_>>) -> Check {
+fn check(client: &CallerGroup<'_>, server: &Group<InboundRequirement, Server<'_>>) -> Check {
     let certificate = client.key.client();
     let spiffe_id = certificate.spiffe_ids.first().map(SpiffeId::to_string).unwrap_or_default();
     let (effect, rule, reason) = match &server.key {

@@ -7,6 +7,7 @@
 //! Which kinds of policies do anything is said by their rows in [`resources::policy`]. Other kinds are
 //! stored and have no effect; of them only [`selected`] tells.
 
+mod idle;
 mod tagged;
 
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
@@ -29,6 +30,8 @@ use serde::de::DeserializeOwned;
 use topology::{ClientClass, Destination, DestinationId, MeshSnapshot, Mode, MtlsMode};
 
 use crate::{ServerTls, security};
+
+pub use idle::{IdlePolicy, IdleReason, becoming_idle};
 
 /// The kinds of policies that have an effect, in the order of the table of kinds.
 pub const KINDS: [Kind; with_effect().1] = {

@@ -76,6 +76,11 @@ pub fn merged(confs: &[Arc<Conf>], shape: Shape) -> Arc<[Arc<Merged>]> {
     merged
 }
 
+/// As [`merged`], for combinations that are not asked for again: nothing is kept.
+pub fn merged_once(confs: &[Arc<Conf>], shape: Shape) -> Vec<Merged> {
+    merge::merge(confs, shape)
+}
+
 /// A merged conf and its sources.
 #[derive(Default)]
 pub struct Merged {

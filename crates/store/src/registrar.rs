@@ -13,6 +13,7 @@
 mod admission;
 mod dataplane;
 mod deletion;
+mod expected;
 mod labels;
 mod names;
 mod reachability;
@@ -35,6 +36,7 @@ use resources::{
 use crate::{Committed, Error, Snapshot, Store, Write};
 
 pub use admission::{Admitted, Pending};
+pub use expected::{Changed, Expected};
 pub use trial::Trial;
 
 /// Which control plane this is.
@@ -139,6 +141,9 @@ pub enum Refusal {
     /// The constraints of the mesh keep this proxy out.
     #[error("{0}")]
     NotAMember(String),
+    /// Not the version that the caller means to replace or delete.
+    #[error("{} was changed by another writer", .0.key)]
+    Changed(Changed),
     #[error(transparent)]
     Store(#[from] Error),
 }
@@ -197,12 +202,18 @@ impl Registrar {
     /// Creates or replaces a resource on behalf of a user.
     pub async fn put(&self, draft: Draft) -> Result<Put, Refusal> {
         let snapshot = self.store.snapshot()?;
-        self.put_on(draft, &snapshot).await
+        self.put_on(draft, &snapshot, &Expected::Anything).await
     }
 
     /// As [`Registrar::put`], by what was stored when the caller looked: a conflict if it has changed since.
-    pub async fn put_on(&self, draft: Draft, snapshot: &Snapshot) -> Result<Put, Refusal> {
+    pub async fn put_on(
+        &self,
+        draft: Draft,
+        snapshot: &Snapshot,
+        expected: &Expected,
+    ) -> Result<Put, Refusal> {
         self.check_available()?;
+        expected.check(&draft.key, snapshot)?;
         let admitted = self.admit(draft, snapshot, (self.setup.now)())?;
         let Admitted { resource, outcome, warnings, pending } = admitted;
         // Another write may have taken a value of SNI since the caller looked, or be about to.
@@ -227,20 +238,38 @@ impl Registrar {
 
     /// Removes a resource, and what it owns, on behalf of a user.
     pub async fn delete(&self, key: &Key) -> Result<(), Refusal> {
+        self.delete_expected(key, &Expected::Anything).await
+    }
+
+    /// As [`Registrar::delete`], if it is what the caller expects.
+    pub async fn delete_expected(&self, key: &Key, expected: &Expected) -> Result<(), Refusal> {
         self.check_writable(key.kind)?;
         self.check_available()?;
         let mut snapshot = self.store.snapshot()?;
         let mut attempts = 1;
         loop {
-            match self.commit(self.admit_delete(key, &snapshot)?).await {
+            match self.delete_on(key, &snapshot, expected).await {
                 // Whatever it has become: may that be deleted?
-                Err(Refusal::Store(Error::Conflict { .. } | Error::InUse { .. })) if attempts < ATTEMPTS => {
-                    attempts += 1;
-                    snapshot = self.store.caught_up(CATCH_UP).await?;
-                }
-                done => return done.map(drop),
+                Err(Refusal::Store(Error::Conflict { .. } | Error::InUse { .. })) if attempts < ATTEMPTS => {}
+                // What the caller has seen may be on its way here.
+                Err(Refusal::Changed(_)) if attempts == 1 => {}
+                done => return done,
             }
+            attempts += 1;
+            snapshot = self.store.caught_up(CATCH_UP).await?;
         }
+    }
+
+    /// As [`Registrar::delete`], by what was stored when the caller looked: a conflict if it has changed since.
+    pub async fn delete_on(
+        &self,
+        key: &Key,
+        snapshot: &Snapshot,
+        expected: &Expected,
+    ) -> Result<(), Refusal> {
+        let pending = self.admit_delete(key, snapshot)?;
+        expected.check(key, snapshot)?;
+        self.commit(pending).await.map(drop)
     }
 
     /// Creates what is missing, in order, for the control plane itself, leaving alone what exists; meshes

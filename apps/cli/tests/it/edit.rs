@@ -1,6 +1,11 @@
 //! `edit`: what is saved in the editor is applied, and nothing is lost where it cannot be.
 
-use std::fs;
+use std::{
+    fs,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
 
 use resources::Kind;
 use serde_json::json;
@@ -105,7 +110,67 @@ fn a_change_by_another_writer_meanwhile_is_a_conflict_that_loses_nothing() {
     let ran = edited.run(&script).failed(1);
     let ran = ran
         .says("was changed by another user meanwhile; nothing was written")
+        .says("spec.to[0].default.connectionTimeout: \"3s\" is now \"5s\"")
         .says("your version is kept in");
     assert_eq!(edited.timeout(), "5s");
     assert!(edited.kept()[0].contains("connectionTimeout: 9s"), "{ran:#?}");
+}
+
+#[test]
+fn an_update_depends_on_the_version_that_was_opened_and_nothing_is_read_in_between() {
+    let edited = Edited::new();
+    edited.run("sed -i 's/connectionTimeout: 3s/connectionTimeout: 9s/' \"$1\"").ok();
+    // The version that was read is what the write depends on: nothing is read in between.
+    let lines: Vec<String> =
+        edited.control_plane.lines().into_iter().filter(|line| line.contains("meshtimeouts/slow")).collect();
+    assert_eq!(lines, ["GET /meshes/default/meshtimeouts/slow", "PUT /meshes/default/meshtimeouts/slow"]);
+    let tag = edited.control_plane.puts()[0].headers["if-match"].clone();
+    assert!(tag.starts_with('"') && tag.ends_with('"'), "{tag}");
+}
+
+#[test]
+fn a_resource_that_is_deleted_meanwhile_is_not_created_again() {
+    let edited = Edited::new();
+    let kumactl = env!("CARGO_BIN_EXE_kumactl");
+    let script = format!(
+        "sed -i 's/connectionTimeout: 3s/connectionTimeout: 9s/' \"$1\"\n{kumactl} delete meshtimeout slow"
+    );
+    let ran = edited.run(&script).failed(1);
+    let ran = ran.says("was deleted by another user meanwhile; nothing was written");
+    assert!(edited.kept()[0].contains("connectionTimeout: 9s"), "{ran:#?}");
+    assert_eq!(edited.control_plane.get("/meshes/default/meshtimeouts")["total"], 0);
+}
+
+#[test]
+fn a_status_that_the_control_plane_writes_meanwhile_is_no_conflict() {
+    let control_plane = ControlPlane::start();
+    let service = |proxies: u32| {
+        json!({ "type": "MeshService", "mesh": "default", "name": "backend", "spec": {
+            "selector": { "dataplaneTags": { "kuma.io/service": "backend" } },
+            "ports": [{ "port": 80, "targetPort": 8080, "appProtocol": "http" }],
+        }, "status": { "dataplaneProxies": { "connected": proxies, "healthy": proxies, "total": proxies } } })
+    };
+    control_plane.store(service(1));
+    let program = Program::at(&control_plane.url);
+    // The editor waits until the status has been written.
+    let script = program.file(
+        "editor.sh",
+        "touch \"$TMPDIR/open\"; for i in $(seq 3000); do [ -e \"$TMPDIR/written\" ] && break; sleep 0.02; done; \
+         sed -i 's/appProtocol: http/appProtocol: tcp/' \"$1\"",
+    );
+    let home = program.home.path();
+    let mut command = program.command(&["edit", "meshservice", "backend"]);
+    command.env("TMPDIR", home).env("KUMACTL_EDITOR", format!("sh {script}"));
+    let running = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !home.join("open").exists() {
+        assert!(Instant::now() < deadline, "the editor was not opened");
+        thread::sleep(Duration::from_millis(10));
+    }
+    control_plane.store(service(2));
+    fs::write(home.join("written"), "").unwrap();
+    let output = running.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let spec = control_plane.spec(Kind::MeshService, "default", "backend");
+    assert_eq!(spec["ports"][0]["appProtocol"], "tcp");
 }

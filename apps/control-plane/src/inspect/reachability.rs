@@ -12,7 +12,7 @@ use api::{
     },
 };
 use plan::{Calls, ProxyTraits, access};
-use resources::{Key, Resource, kinds::dataplane::Dataplane, naming::Kri};
+use resources::{Key, Resource, naming::Kri};
 use store::Snapshot;
 use topology::{
     ClientClass, Destination, DestinationId, MeshSnapshot, Mode, ModeSource,
@@ -111,18 +111,7 @@ impl<'a> ProxyView<'a> {
         if ids.iter().any(|id| self.before.destinations.contains(id)) {
             return None;
         }
-        let redirect = self.dataplane.spec.get::<Dataplane>();
-        let redirect = redirect.and_then(|it| it.networking.as_ref()?.transparent_proxying.as_ref());
-        let why = match redirect {
-            None => "it has no outbound for it in `networking.outbound`, and no transparent proxy",
-            Some(redirect) if redirect.reachable_backends.is_some() => {
-                "`networking.transparentProxying.reachableBackends` of the Dataplane does not select it"
-            }
-            Some(redirect) if !redirect.reachable_services.is_empty() => {
-                "`networking.transparentProxying.reachableServices` of the Dataplane does not list it"
-            }
-            Some(_) => "the destination has no virtual address yet, or the mesh does not offer it by itself",
-        };
+        let why = access::why_not_offered(&self.dataplane);
         Some(format!("the proxy is not sent this destination: {why}"))
     }
 }

@@ -31,14 +31,18 @@ pub async fn cors(State(context): State<Arc<Context>>, request: Request, next: N
     let mut response = if is_preflight {
         let mut response = StatusCode::OK.into_response();
         insert(response.headers_mut(), ACCESS_CONTROL_ALLOW_METHODS, "GET, PUT, POST, DELETE");
-        insert(response.headers_mut(), ACCESS_CONTROL_ALLOW_HEADERS, "Content-Type, Accept, Authorization");
+        insert(
+            response.headers_mut(),
+            ACCESS_CONTROL_ALLOW_HEADERS,
+            "Content-Type, Accept, Authorization, If-Match",
+        );
         response
     } else {
         next.run(request).await
     };
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    insert(headers, ACCESS_CONTROL_EXPOSE_HEADERS, "X-Kuma-Revision");
+    insert(headers, ACCESS_CONTROL_EXPOSE_HEADERS, "X-Kuma-Revision, ETag");
     headers.append(VARY, HeaderValue::from_static("Origin"));
     response
 }

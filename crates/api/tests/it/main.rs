@@ -16,6 +16,7 @@ mod sni_usage;
 mod snis;
 mod special;
 mod tokens;
+mod versions;
 mod watch;
 mod what_if;
 mod world;

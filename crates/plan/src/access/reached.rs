@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use resources::naming::Kri;
+use resources::{Resource, kinds::dataplane::Dataplane, naming::Kri};
 use topology::{
     ClientClass, ClientTls, Destination, MeshSnapshot,
     reachability::explain::{Call, Verdict, decide, explain},
@@ -106,4 +106,19 @@ fn by_servers(
     let open = row.is_none_or(|row| row.default) && refusing == 0;
     let callable_by_all = explanation.verdict == Verdict::Reachable && open;
     Reached { verdict: explanation.verdict, callable_by_all, decided_by, refusing }
+}
+
+/// Why a proxy has no outbound for a destination, where permissions are not the reason.
+pub fn why_not_offered(dataplane: &Resource) -> &'static str {
+    let networking = dataplane.spec.get::<Dataplane>().and_then(|spec| spec.networking.as_ref());
+    match networking.and_then(|networking| networking.transparent_proxying.as_ref()) {
+        None => "it has no outbound for it in `networking.outbound`, and no transparent proxy",
+        Some(redirect) if redirect.reachable_backends.is_some() => {
+            "`networking.transparentProxying.reachableBackends` of the Dataplane does not select it"
+        }
+        Some(redirect) if !redirect.reachable_services.is_empty() => {
+            "`networking.transparentProxying.reachableServices` of the Dataplane does not list it"
+        }
+        Some(_) => "the destination has no virtual address yet, or the mesh does not offer it by itself",
+    }
 }

@@ -74,7 +74,7 @@ impl<'a> Workload<'a> {
     }
 
     /// The destinations that it is called as.
-    pub fn destinations(&self, mesh: &MeshSnapshot) -> Vec<DestinationId> {
+    pub(super) fn destinations(&self, mesh: &MeshSnapshot) -> Vec<DestinationId> {
         match &self.service {
             Some((key, ..)) => mesh.services.get(*key).map(|ports| ports.to_vec()).unwrap_or_default(),
             None if self.kind == labels::SERVICE => vec![DestinationId::Tags(Arc::new(self.tags()))],
@@ -88,7 +88,11 @@ impl<'a> Workload<'a> {
     }
 
     /// Where the workload is called; only at `port` when one is given. The error says which ports it has.
-    pub fn inbounds(&self, mesh: &MeshSnapshot, port: Option<&str>) -> Result<Vec<Server<'a>>, String> {
+    pub(super) fn inbounds(
+        &self,
+        mesh: &MeshSnapshot,
+        port: Option<&str>,
+    ) -> Result<Vec<Server<'a>>, String> {
         let Workload { kind, name, .. } = self;
         let mut servers = match &self.service {
             Some((key, service, selector)) => self.behind(mesh, key, service, selector),

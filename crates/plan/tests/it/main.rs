@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod access;
+mod changes;
 mod checks_and_balance;
 mod classes;
 mod clients;

@@ -190,9 +190,9 @@ async fn of_two_writes_at_one_moment_that_want_one_value_one_is_made() {
         // All were admitted before any was made.
         let snapshot = registrar.store().snapshot().unwrap();
         let (one, two, apart) = tokio::join!(
-            registrar.put_on(one, &snapshot),
-            registrar.put_on(two, &snapshot),
-            registrar.put_on(apart, &snapshot)
+            registrar.put_on(one, &snapshot, &Expected::Anything),
+            registrar.put_on(two, &snapshot, &Expected::Anything),
+            registrar.put_on(apart, &snapshot, &Expected::Anything)
         );
         apart.unwrap();
         let refused: Vec<Refusal> = [one, two].into_iter().filter_map(Result::err).collect();
