@@ -21,7 +21,7 @@ status:
 "#;
 
 /// The MeshService `backend` of another zone, which belongs to [`ALL`] too, and the ingress of that zone.
-pub fn abroad(zone: &str, ingress: &str) -> String {
+pub fn remote(zone: &str, ingress: &str) -> String {
     format!(
         "type: MeshService\nmesh: default\nname: backend-{zone}\n\
          labels: {{ app: backend, kuma.io/zone: {zone}, kuma.io/origin: global, kuma.io/display-name: backend }}\n\

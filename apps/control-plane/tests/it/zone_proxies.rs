@@ -45,7 +45,7 @@ fn egress() -> Resource {
 }
 
 /// A MeshService as it comes from another zone.
-fn abroad(name: &str, zone: &str) -> Resource {
+fn remote(name: &str, zone: &str) -> Resource {
     let labels = [("kuma.io/origin", "global"), ("kuma.io/zone", zone), ("kuma.io/display-name", name)];
     let mut remote = service("default", &format!("{name}-{zone}"), &labels);
     let mut spec = remote.spec.to_json();
@@ -110,7 +110,7 @@ async fn an_ingress_is_told_of_services_of_all_meshes_and_follows_each_at_its_co
     assert!(bytes(&gate, Type::Listener).contains(".b.80.other.ms"));
 
     // What is of other zones is not entered here.
-    world.put([abroad("c", "west"), ingress("west", "192.168.0.1")]).await;
+    world.put([remote("c", "west"), ingress("west", "192.168.0.1")]).await;
     assert_eq!(gate.turn().await, Work::Nothing);
     world.delete(Kind::Mesh, "", "other").await;
     assert_eq!(gate.turn().await, Work::Outbounds);
@@ -131,7 +131,7 @@ async fn a_zone_proxy_listens_where_its_resource_says_now() {
 #[tokio::test]
 async fn an_egress_follows_the_ingresses_of_other_zones() {
     let world = world().await;
-    world.put([abroad("c", "west"), ingress("west", "192.168.0.1")]).await;
+    world.put([remote("c", "west"), ingress("west", "192.168.0.1")]).await;
     let mut exit = connect(&world, ProxyKind::Egress, "exit").await;
     assert_eq!(names(&exit, Type::Cluster), ["kri_msvc_default_west__c_80"]);
     assert!(bytes(&exit, Type::Endpoint).contains("192.168.0.1"));

@@ -38,8 +38,8 @@ fn groups(locality: &str) -> (Vec<Value>, Value) {
         near("10.0.0.2", ", node: n2, rack: r1, region: west"),
         near("10.0.0.3", ", node: n3, rack: r2, region: west"),
         near("10.0.0.4", ", node: n4, rack: r3, region: east"),
-        zones::abroad("north", "10.8.0.1"),
-        zones::abroad("south", "10.9.0.1"),
+        zones::remote("north", "10.8.0.1"),
+        zones::remote("south", "10.9.0.1"),
         policy,
     ];
     let documents: Vec<&str> =

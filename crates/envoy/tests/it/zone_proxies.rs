@@ -162,7 +162,7 @@ fn an_ingress_that_leads_nowhere_says_who_it_is() {
 }
 
 /// `backend` of another zone, whose ingress is at that port.
-fn abroad(zone: &str, port: u16) -> String {
+fn remote(zone: &str, port: u16) -> String {
     format!(
         "type: MeshService\nmesh: default\nname: backend-{zone}\n\
          labels: {{ kuma.io/zone: {zone}, kuma.io/origin: global, kuma.io/display-name: backend, app: backend }}\n\
@@ -182,7 +182,7 @@ fn of_all() -> String {
 
 #[test]
 fn an_egress_tells_services_of_one_name_in_three_zones_apart() {
-    let zones = ["west", "south", "north"].map(|zone| abroad(zone, server(zone)));
+    let zones = ["west", "south", "north"].map(|zone| remote(zone, server(zone)));
     let documents = [SECURED, &zones[0], &zones[1], &zones[2], ALL];
     for traits in [unified("gate"), traits("gate")] {
         let (_envoy, port) = start(ProxyKind::Egress, &documents, traits);
@@ -200,7 +200,7 @@ fn an_egress_tells_services_of_one_name_in_three_zones_apart() {
 #[test]
 fn an_egress_calls_other_zones_while_one_does_not_answer_and_leaves_that_one_out() {
     // Nothing listens there.
-    let (west, south) = (abroad("west", free_port()), abroad("south", server("south")));
+    let (west, south) = (remote("west", free_port()), remote("south", server("south")));
     let (envoy, port) = start(ProxyKind::Egress, &[SECURED, &west, &south, ALL], unified("gate"));
     for _ in 0..40 {
         assert_eq!(who(port, &of_all()), "by south");
@@ -224,7 +224,7 @@ fn clients_do_not_check_an_egress_that_stands_for_several_zones() {
     let web =
         web("outbound: [{ port: 10001, backendRef: { kind: MeshMultiZoneService, name: all, port: 80 } }, \
          { port: 10002, backendRef: { kind: MeshService, name: backend-west, port: 80 } }]");
-    let (west, south) = (abroad("west", 1), abroad("south", 2));
+    let (west, south) = (remote("west", 1), remote("south", 2));
     let target = view::target(&[&through, exit, &west, &south, ALL, &web], &unified("web"));
     let endpoints = |cluster: &str| {
         let shown = view::shown(&target, Type::Endpoint, cluster);

@@ -39,9 +39,9 @@ fn policy(conf: &str) -> String {
 
 /// How `web` sees the endpoints: address, priority, and its share where there is one.
 fn seen(policy: &str) -> (Vec<String>, Option<u32>) {
-    let abroad = ["a", "b", "c"].map(|zone| zones::abroad(zone, &format!("{zone}.example")));
+    let remote = ["a", "b", "c"].map(|zone| zones::remote(zone, &format!("{zone}.example")));
     let plan = plan(
-        &[SECURED, zones::ALL, INSTANCES, &abroad[0], &abroad[1], &abroad[2], policy, WEB],
+        &[SECURED, zones::ALL, INSTANCES, &remote[0], &remote[1], &remote[2], policy, WEB],
         &unified("web"),
     );
     assert_eq!(plan.problems, []);

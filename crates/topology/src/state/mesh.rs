@@ -74,7 +74,7 @@ pub struct MeshState {
     pub(super) virtual_hosts: VirtualHosts,
     pub(super) service_hosts: ServiceHosts,
     pub(super) globals: OrdMap<Key, Arc<Resource>>,
-    pub(super) abroad: RemoteServices,
+    pub(super) remote_services: RemoteServices,
     pub(super) reach: Reach,
     snapshot: Option<Arc<MeshSnapshot>>,
 }
@@ -106,9 +106,10 @@ impl MeshState {
         default_mode: Mode,
         globals: OrdMap<Key, Arc<Resource>>,
     ) -> MeshState {
-        let (zone, abroad) = (zones.own().clone(), RemoteServices::seen_by(zones.clone()));
-        let mut state = MeshState { name, zone, default_mode, globals, abroad, ..MeshState::default() };
-        state.list_all_services_abroad();
+        let (zone, remote_services) = (zones.own().clone(), RemoteServices::seen_by(zones.clone()));
+        let mut state =
+            MeshState { name, zone, default_mode, globals, remote_services, ..MeshState::default() };
+        state.list_all_remote_services();
         state
     }
 
@@ -237,7 +238,7 @@ impl MeshState {
         let subject = Subject::Service(key.name.clone());
         round.dirty.insert(subject.clone());
         let old = self.store_service(key, value);
-        self.abroad.replace_service(old.as_ref(), value);
+        self.remote_services.replace_service(old.as_ref(), value);
         if old.as_ref().map(|old| &old.labels) != value.map(|new| &new.labels) {
             round.dirty.extend(self.zones.replace(old.as_deref(), value.map(|new| &**new)));
         } else if old.as_deref().map(build::is_called) != value.map(|new| build::is_called(new)) {
@@ -357,8 +358,8 @@ impl MeshState {
             zone: &self.zone,
             mtls: self.mtls.as_ref(),
             identities: self.identities.any_ready(),
-            zones: &self.abroad.zones,
-            routing: self.abroad.routing,
+            zones: &self.remote_services.zones,
+            routing: self.remote_services.routing,
         };
         let members = self.index.members(subject).filter_map(|name| self.dataplanes.get(name));
         let members: Vec<&Arc<Resource>> = members.collect();
@@ -482,8 +483,8 @@ impl MeshState {
             reachability: self.reach.graph.clone(),
             telemetry: self.telemetry.clone(),
             globals: self.globals.clone(),
-            zones: self.abroad.zones.clone(),
-            instances: self.abroad.instances.clone(),
+            zones: self.remote_services.zones.clone(),
+            instances: self.remote_services.instances.clone(),
         }
     }
 }

@@ -311,17 +311,17 @@ impl MeshState {
                 let service = self.key_of(subject).and_then(|key| self.services.get(&key));
                 let zone = |service: &Arc<Resource>| {
                     let zone = service.label(labels::ZONE)?;
-                    let guarded_there = self.abroad.zones.has_own_permissions(zone);
+                    let guarded_there = self.remote_services.zones.has_own_permissions(zone);
                     Some(Unseen { guarded_there, ..Unseen::of_service(service, zone) })
                 };
                 service.filter(|service| !matching::is_local(service)).and_then(zone).into_iter().collect()
             }
             Subject::Tags(wanted) => {
-                let routing = self.abroad.routing;
-                let found = self.abroad.zones.tagged(&self.name, wanted, routing.egress);
+                let routing = self.remote_services.routing;
+                let found = self.remote_services.zones.tagged(&self.name, wanted, routing.egress);
                 let listed = found.iter().flat_map(|(endpoint, tags)| {
                     let zone = endpoint.zone().unwrap_or_default();
-                    let guarded_there = self.abroad.zones.has_own_permissions(zone);
+                    let guarded_there = self.remote_services.zones.has_own_permissions(zone);
                     tags.iter().map(move |tags| Unseen { guarded_there, ..Unseen::listed(tags, zone) })
                 });
                 listed.collect()

@@ -89,57 +89,57 @@ impl MeshState {
         made: &mut WorkCounts,
     ) -> Option<MeshUpdate> {
         self.globals = globals.clone();
-        let found_before = self.abroad.is_found_by_tags();
-        self.abroad.zones = zones.clone();
+        let found_before = self.remote_services.is_found_by_tags();
+        self.remote_services.zones = zones.clone();
         let affected =
             Affected { globals: changed.clone(), zones: moved.zones.clone(), ..Affected::default() };
         let mut round = Round { affected, ..Round::default() };
-        round.dirty.extend(self.abroad.services_of(moved.zones.iter()));
+        round.dirty.extend(self.remote_services.services_of(moved.zones.iter()));
         let name = self.name.clone();
         for (_, service) in moved.services.iter().filter(|(mesh, _)| *mesh == name) {
             round.dirty.extend(self.wanted_of(service).cloned().map(Subject::Tags));
-            self.list_service_abroad(service, &mut round.touched);
+            self.list_remote_service(service, &mut round.touched);
         }
         let limit = self.host_claims.limit;
         self.settle_hosts(limit, &mut round);
-        if moved.egress && self.abroad.routing.egress {
-            self.reach_abroad_anew(&mut round);
+        if moved.egress && self.remote_services.routing.egress {
+            self.rebuild_remote_services(&mut round);
         }
         self.offer_by_tags(found_before, &mut round);
         self.settle(round, made)
     }
 
     /// Takes in what other zones list of all services.
-    pub(super) fn list_all_services_abroad(&mut self) {
+    pub(super) fn list_all_remote_services(&mut self) {
         // A new mesh has no VirtualOutbounds: no hostname is touched.
         let mut touched = Touched::default();
-        for service in self.abroad.zones.services_listed(&self.name) {
-            self.list_service_abroad(&service, &mut touched);
+        for service in self.remote_services.zones.services_listed(&self.name) {
+            self.list_remote_service(&service, &mut touched);
         }
     }
 
     /// Takes in what other zones list of a service.
-    fn list_service_abroad(&mut self, service: &Arc<str>, touched: &mut Touched) {
-        let zones = self.abroad.zones.clone();
+    fn list_remote_service(&mut self, service: &Arc<str>, touched: &mut Touched) {
+        let zones = self.remote_services.zones.clone();
         let now = zones.listed(&self.name, service);
-        let before = self.abroad.listed.get(service).cloned().unwrap_or_default();
+        let before = self.remote_services.listed.get(service).cloned().unwrap_or_default();
         self.host_claims.replace_sources(&before.iter().collect(), &now, touched);
         let now: BTreeSet<Tags> = now.into_iter().cloned().collect();
         match now.is_empty() {
-            true => self.abroad.listed.remove(service),
-            false => self.abroad.listed.insert(service.clone(), Arc::new(now)),
+            true => self.remote_services.listed.remove(service),
+            false => self.remote_services.listed.insert(service.clone(), Arc::new(now)),
         };
     }
 
     /// Takes in what a mesh says about traffic between zones.
     pub(super) fn take_routing(&mut self, mesh: Option<&Resource>, round: &mut Round) {
         let routing = mesh.map(Routing::of).unwrap_or_default();
-        if routing != std::mem::replace(&mut self.abroad.routing, routing) {
-            self.reach_abroad_anew(round);
+        if routing != std::mem::replace(&mut self.remote_services.routing, routing) {
+            self.rebuild_remote_services(round);
         }
-        let found_before = self.abroad.is_found_by_tags();
+        let found_before = self.remote_services.is_found_by_tags();
         let mode = mesh.and_then(|mesh| mesh.spec.get::<Mesh>()).map(Mesh::mesh_services_mode);
-        self.abroad.tags = mode.is_some_and(|mode| mode != MeshServicesMode::Exclusive);
+        self.remote_services.tags = mode.is_some_and(|mode| mode != MeshServicesMode::Exclusive);
         self.offer_by_tags(found_before, round);
     }
 
@@ -160,32 +160,32 @@ impl MeshState {
 
     fn count_up(&mut self, tags: &Tags, round: &mut Round) {
         let Some(service) = tags.get(labels::SERVICE) else { return };
-        let instances = self.abroad.instances.entry(Arc::new(tags.clone())).or_default();
+        let instances = self.remote_services.instances.entry(Arc::new(tags.clone())).or_default();
         *instances += 1;
         if *instances > 1 {
             return;
         }
-        let sets = self.abroad.own.entry(service.as_str().into()).or_default();
+        let sets = self.remote_services.own.entry(service.as_str().into()).or_default();
         *sets += 1;
-        if *sets == 1 && self.abroad.is_found_by_tags() {
+        if *sets == 1 && self.remote_services.is_found_by_tags() {
             self.want(&of_service(service), round);
         }
     }
 
     fn count_down(&mut self, tags: &Tags, round: &mut Round) {
         let Some(service) = tags.get(labels::SERVICE) else { return };
-        let Some(instances) = self.abroad.instances.get_mut(tags) else { return };
+        let Some(instances) = self.remote_services.instances.get_mut(tags) else { return };
         *instances -= 1;
         if *instances > 0 {
             return;
         }
-        self.abroad.instances.remove(tags);
+        self.remote_services.instances.remove(tags);
         let name: Arc<str> = service.as_str().into();
-        let Some(sets) = self.abroad.own.get_mut(&name) else { return };
+        let Some(sets) = self.remote_services.own.get_mut(&name) else { return };
         *sets -= 1;
         if *sets == 0 {
-            self.abroad.own.remove(&name);
-            if self.abroad.is_found_by_tags() {
+            self.remote_services.own.remove(&name);
+            if self.remote_services.is_found_by_tags() {
                 self.no_longer_want(&of_service(service), round);
             }
         }
@@ -193,11 +193,11 @@ impl MeshState {
 
     /// Brings what is offered to other zones in line with whether they find it.
     fn offer_by_tags(&mut self, before: bool, round: &mut Round) {
-        let now = self.abroad.is_found_by_tags();
+        let now = self.remote_services.is_found_by_tags();
         if before == now {
             return;
         }
-        let services: Vec<Arc<str>> = self.abroad.own.keys().cloned().collect();
+        let services: Vec<Arc<str>> = self.remote_services.own.keys().cloned().collect();
         for service in services {
             match now {
                 true => self.want(&of_service(&service), round),
@@ -207,8 +207,8 @@ impl MeshState {
     }
 
     /// Everything that leads out of the zone is computed again.
-    pub(super) fn reach_abroad_anew(&self, round: &mut Round) {
-        round.dirty.extend(self.abroad.services_of(self.abroad.services.keys()));
+    pub(super) fn rebuild_remote_services(&self, round: &mut Round) {
+        round.dirty.extend(self.remote_services.services_of(self.remote_services.services.keys()));
         let outside = |subject: &&Subject| matches!(subject, Subject::External(_) | Subject::Tags(_));
         round.dirty.extend(self.built.keys().filter(outside).cloned());
     }

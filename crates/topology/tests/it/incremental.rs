@@ -1,6 +1,6 @@
 //! After any sequence of changes the state is what it would be, had it seen only the last resources.
 
-mod abroad;
+mod other_zones;
 mod permissions;
 
 use std::{
@@ -33,7 +33,7 @@ use crate::{
     reachability::world::consistent,
 };
 
-use abroad::{Places, abroad, ingress, listed_abroad, tagged_abroad};
+use other_zones::{Places, in_other_zones, ingress, listed_elsewhere, tagged_elsewhere};
 
 /// How many kinds of writes there are, some of them several times.
 const KINDS: u8 = 31;
@@ -159,7 +159,7 @@ fn hostnames_are_complete(snapshot: &MeshSnapshot, last: &BTreeMap<Key, Option<A
     let mut claims = BTreeSet::new();
     let inbounds = snapshot.dataplanes.values().flat_map(|dataplane| matching::inbounds(dataplane));
     let here = inbounds.filter(|i| i.state != InboundState::Ignored).map(|inbound| &inbound.tags);
-    for tags in here.chain(listed_abroad(last)) {
+    for tags in here.chain(listed_elsewhere(last)) {
         for policy in virtual_outbound::matching(policies.iter().copied(), tags) {
             let spec = policy.spec.get::<VirtualOutbound>().unwrap();
             let conf = spec.conf.as_ref().unwrap();
@@ -352,7 +352,7 @@ fn indexes_are_complete(snapshot: &MeshSnapshot) {
 fn endpoints_are_complete(snapshot: &MeshSnapshot, services: &BTreeMap<Key, Option<Arc<Resource>>>) {
     for (id, destination) in &snapshot.destinations {
         let crosses = destination.tls != ClientTls::Off;
-        let of_zone = |zone: &str| abroad(snapshot, services, |ingress| ingress.zone == zone);
+        let of_zone = |zone: &str| in_other_zones(snapshot, services, |ingress| ingress.zone == zone);
         let of_service = |service: &Resource, number: u32| match service.label("kuma.io/zone") {
             Some(zone) if !matching::is_local(service) && crosses => {
                 let known = !serving_port(service, number).is_empty();
@@ -367,7 +367,7 @@ fn endpoints_are_complete(snapshot: &MeshSnapshot, services: &BTreeMap<Key, Opti
                 .flat_map(|d| matching::inbounds(d).iter().map(move |i| (d, i)))
                 .filter(|(_, i)| matching::is_ready(i) && tags::matches(wanted, &i.tags))
                 .map(|(d, i)| (address(d), i.port))
-                .chain(if crosses { tagged_abroad(snapshot, services, wanted) } else { Places::new() })
+                .chain(if crosses { tagged_elsewhere(snapshot, services, wanted) } else { Places::new() })
                 .collect(),
             (_, Some(key)) if key.kind == Kind::MeshService => {
                 of_service(services[key].as_ref().unwrap(), destination.port)

@@ -206,10 +206,10 @@ impl Maker {
             _ => json!([{ "port": 80, "targetPort": 80, "appProtocol": "http" }]),
         };
         let team = self.one(&TEAMS);
-        let abroad = self.chance(0.08);
+        let remote = self.chance(0.08);
         let zone = [("kuma.io/origin", "global"), ("kuma.io/zone", "west")];
         let made_of_inbounds = if self.chance(0.3) { &[("kuma.io/managed-by", "test")][..] } else { &[] };
-        let labels = [&[("team", team)][..], if abroad { &zone } else { &[] }, made_of_inbounds].concat();
+        let labels = [&[("team", team)][..], if remote { &zone } else { &[] }, made_of_inbounds].concat();
         let spec = json!({ "state": "Available", "selector": selector, "ports": ports });
         let mut service = made(Kind::MeshService, &format!("s-{number}"), &labels, spec);
         let tls = if self.chance(0.6) { "Ready" } else { "NotReady" };

@@ -35,9 +35,9 @@ impl Warnings {
 
     pub fn no_server(&mut self, mesh: &MeshSnapshot, destination: &DestinationId) {
         let known = mesh.destinations.get(destination);
-        let abroad = known.is_some_and(|it| it.remote.is_some() || it.external.is_some());
+        let is_elsewhere = known.is_some_and(|it| it.remote.is_some() || it.external.is_some());
         let served = mesh.endpoints.get(destination).is_some_and(|endpoints| !endpoints.0.is_empty());
-        let list = if abroad || served { &mut self.elsewhere } else { &mut self.gone };
+        let list = if is_elsewhere || served { &mut self.elsewhere } else { &mut self.gone };
         list.insert(destination_text(destination));
     }
 

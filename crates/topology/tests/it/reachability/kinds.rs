@@ -164,9 +164,9 @@ fn a_multi_zone_service_is_reachable_where_one_of_its_services_is() {
     assert_eq!(of(&[], vec![]), [false, false]);
     // Of what is served elsewhere it is not known who has which labels.
     let labels = [("kuma.io/origin", "global"), ("kuma.io/zone", "west"), ("app", "both")];
-    let abroad = || vec![labelled(service("far"), &labels)];
-    assert_eq!(of(&[], abroad()), [false, false]);
-    assert_eq!(of(&[("p", &maybe("Allow"))], abroad()), [true, false]);
+    let remote = || vec![labelled(service("far"), &labels)];
+    assert_eq!(of(&[], remote()), [false, false]);
+    assert_eq!(of(&[("p", &maybe("Allow"))], remote()), [true, false]);
 }
 
 /// A permission for Dataplanes that are not there, about `a`.
@@ -182,9 +182,9 @@ fn maybe(action: &str) -> String {
 #[test]
 fn a_service_of_another_zone_is_reachable_where_a_permission_may_let_in() {
     let labels = [("kuma.io/origin", "global"), ("kuma.io/zone", "west"), ("kuma.io/display-name", "b")];
-    let abroad = Resource { key: service("b-west").key, ..labelled(service("b"), &labels) };
+    let remote = Resource { key: service("b-west").key, ..labelled(service("b"), &labels) };
     let found = |policies: &[(&str, &str)]| {
-        let snapshot = with(policies, [plain(), vec![abroad.clone()]].concat());
+        let snapshot = with(policies, [plain(), vec![remote.clone()]].concat());
         ["dp-a", "dp-c"].map(|client| reaches(&snapshot, client, "kri_msvc_default_west__b_80"))
     };
     assert_eq!(found(&[]), [false, false], "no permission lets anyone in, in no zone");

@@ -23,7 +23,7 @@ pub type Places = BTreeSet<(String, u32)>;
 
 /// Where the services of another zone are called that some ingress of it leads to. Without an egress it is at its
 /// ingresses, unless they are known by tags.
-pub fn abroad(
+pub fn in_other_zones(
     snapshot: &MeshSnapshot,
     last: &BTreeMap<Key, Option<Arc<Resource>>>,
     leads: impl Fn(&ZoneIngress) -> bool,
@@ -74,7 +74,7 @@ pub fn ingress(name: u8, [zone, address, first, second]: [u8; 4]) -> Resource {
 }
 
 /// Where what carries these tags is called in other zones.
-pub fn tagged_abroad(
+pub fn tagged_elsewhere(
     snapshot: &MeshSnapshot,
     last: &BTreeMap<Key, Option<Arc<Resource>>>,
     wanted: &Tags,
@@ -87,7 +87,7 @@ pub fn tagged_abroad(
 }
 
 /// The tags that ingresses of other zones list of the mesh.
-pub fn listed_abroad(last: &BTreeMap<Key, Option<Arc<Resource>>>) -> impl Iterator<Item = &Tags> {
+pub fn listed_elsewhere(last: &BTreeMap<Key, Option<Arc<Resource>>>) -> impl Iterator<Item = &Tags> {
     let ingresses = last.values().flatten().filter_map(|resource| resource.spec.get::<ZoneIngress>());
     let usable = ingresses.filter(|ingress| ingress.has_public_address() && ingress.is_remote("east"));
     let listed = usable.flat_map(|ingress| &ingress.available_services);
