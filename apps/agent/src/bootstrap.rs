@@ -89,7 +89,7 @@ pub fn request(
             "envoy": {
                 "version": envoy.version.number.to_string(),
                 "build": envoy.version.build,
-                "kumaDpCompatible": true,
+                "kumaDpCompatible": envoy.version.is_tried(),
             },
         },
         "caCert": ca_pem,

@@ -38,6 +38,13 @@ pub struct Version {
     pub build: String,
 }
 
+impl Version {
+    /// Whether this agent was tried with it.
+    pub fn is_tried(&self) -> bool {
+        (OLDEST..=NEWEST_TRIED).contains(&self.number)
+    }
+}
+
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.0, self.1, self.2)
@@ -67,8 +74,9 @@ impl Envoy {
                 version.number
             )));
         }
-        if version.number > NEWEST_TRIED {
-            tracing::warn!(version = %version.number, "this Envoy is newer than any version this agent was tested with");
+        if !version.is_tried() {
+            let newest = format!("{}.{}", NEWEST_TRIED.0, NEWEST_TRIED.1);
+            tracing::warn!(version = %version.number, newest, "this Envoy is newer than any version this agent was tested with");
         }
         Ok(Envoy { path, version })
     }

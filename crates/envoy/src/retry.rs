@@ -37,6 +37,7 @@ const ON_HTTP: &str = "gateway-error,connect-failure,refused-stream";
 const ON_GRPC: &str =
     "cancelled,connect-failure,gateway-error,refused-stream,reset,resource-exhausted,unavailable";
 const ON_STATUS_CODES: &str = "retriable-status-codes";
+const ON_RESPONSE_HEADERS: &str = "retriable-headers";
 /// What Envoy asks for and a policy may leave out.
 const BASE_INTERVAL: Duration = Duration::from_millis(25);
 /// How often Envoy asks its load balancer again for an endpoint that was not tried yet. Kuma leaves that to the
@@ -66,12 +67,17 @@ fn of_http(http: &Http) -> route::RetryPolicy {
     let conditions = http.retry_on.as_deref().unwrap_or_default();
     let codes: Vec<u32> = conditions.iter().filter_map(HttpRetryOn::status_code).collect();
     let mut on: Vec<&str> = conditions.iter().filter_map(condition).collect();
-    // Methods and codes alone say when, not on what.
+    let headers: Vec<_> = http.retriable_response_headers.iter().flatten().map(header).collect();
+    // Methods, codes and headers alone leave the usual conditions.
     if on.is_empty() {
         on.push(ON_HTTP);
     }
     if !codes.is_empty() {
         on.push(ON_STATUS_CODES);
+    }
+    // Without the word Envoy does not look at the headers of a response.
+    if !headers.is_empty() {
+        on.push(ON_RESPONSE_HEADERS);
     }
     let methods = conditions.iter().filter_map(HttpRetryOn::method).map(|name| method(&name));
     let requests = http.retriable_request_headers.iter().flatten().map(header);
@@ -83,7 +89,7 @@ fn of_http(http: &Http) -> route::RetryPolicy {
         retry_back_off: http.back_off.as_ref().map(back_off),
         rate_limited_retry_back_off: http.rate_limited_back_off.as_ref().and_then(rate_limited),
         retriable_status_codes: codes,
-        retriable_headers: http.retriable_response_headers.iter().flatten().map(header).collect(),
+        retriable_headers: headers,
         retriable_request_headers: methods.chain(requests).collect(),
         retry_host_predicate: predicates.iter().filter_map(hosts).collect(),
         retry_priority: predicates.iter().find_map(priorities),

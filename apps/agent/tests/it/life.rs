@@ -13,7 +13,7 @@ use nix::{
 };
 
 use crate::{
-    agent::{Agent, DATAPLANE, Home, http, is_alive},
+    agent::{Agent, DATAPLANE, Home, envoy, http, is_alive},
     control_plane::{Certificate, ControlPlane},
 };
 
@@ -31,6 +31,7 @@ fn envoy_serves_what_the_control_plane_told_it_and_the_agent_says_ready() {
     assert_eq!(request["dataplaneToken"], "secret-token");
     assert_eq!(request["caCert"], control_plane.certificate.pem);
     assert_eq!(request["readinessPort"], home.readiness_port);
+    assert_eq!(request["version"]["envoy"]["kumaDpCompatible"], true);
     let features = [
         "feature-delta-grpc",
         "feature-strict-inbound-ports",
@@ -51,6 +52,23 @@ fn envoy_serves_what_the_control_plane_told_it_and_the_agent_says_ready() {
     let said = agent.said();
     assert!(said.contains(" INFO envoy: ") && said.contains("component=\"main\""), "{said}");
     assert!(!said.contains("secret-token"), "{said}");
+}
+
+#[test]
+fn the_control_plane_learns_that_an_envoy_is_newer_than_any_that_the_agent_was_tried_with() {
+    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let version = "envoy  version: abc/1.99.0/Clean/RELEASE/BoringSSL";
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && echo '{version}' && exit\nexec '{}' \"$@\"\n",
+        envoy().display()
+    );
+    let program = home.file("envoy", &script);
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let agent = home.run(&control_plane, &["--binary-path", &program]);
+    agent.wait_for_ready(&home);
+    let told = &control_plane.requests()[0]["version"]["envoy"];
+    assert_eq!((&told["version"], &told["kumaDpCompatible"]), (&"1.99.0".into(), &false.into()));
+    assert!(agent.said().contains("newest=\"1.40\""), "{}", agent.said());
 }
 
 #[test]

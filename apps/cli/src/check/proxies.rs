@@ -29,7 +29,9 @@ struct Counts {
     offline: Vec<String>,
     stale: Vec<String>,
     rejected: Vec<String>,
-    incompatible: Vec<String>,
+    /// Those whose kuma-dp does not fit the control plane, and those whose Envoy does not fit kuma-dp.
+    unsupported_agents: Vec<String>,
+    unsupported_envoys: Vec<String>,
     versions: BTreeSet<String>,
     /// The certificate of an online proxy that ends first.
     first_to_end: Option<(Timestamp, String)>,
@@ -89,17 +91,15 @@ impl Counts {
             _ => {}
         }
         let version = insight::version(insight);
-        self.versions.insert(format!(
-            "kuma-dp {} with Envoy {}",
-            text(&version["kumaDp"]["version"]),
-            text(&version["envoy"]["version"])
-        ));
+        let (agent, envoy) = (text(&version["kumaDp"]["version"]), text(&version["envoy"]["version"]));
+        self.versions.insert(format!("kuma-dp {agent} with Envoy {envoy}"));
         // What is false is left out, so that a program that said its version is compatible only where that is said.
         let incompatible = |of: &Value, flag: &str| of["version"].is_string() && of[flag] != true;
-        if incompatible(&version["kumaDp"], "kumaCpCompatible")
-            || incompatible(&version["envoy"], "kumaDpCompatible")
-        {
-            self.incompatible.push(name.clone());
+        if incompatible(&version["kumaDp"], "kumaCpCompatible") {
+            self.unsupported_agents.push(format!("{name} (kuma-dp {agent})"));
+        }
+        if incompatible(&version["envoy"], "kumaDpCompatible") {
+            self.unsupported_envoys.push(format!("{name} (Envoy {envoy})"));
         }
         if let Some(until) = time(&insight["mTLS"]["certificateExpirationTime"])
             && self.first_to_end.as_ref().is_none_or(|(first, _)| until < *first)
@@ -137,9 +137,21 @@ impl Counts {
             ),
             (
                 Verdict::Warn,
-                &self.incompatible,
-                ["runs an incompatible version", "run an incompatible version"],
-                "upgrade kuma-dp and Envoy there",
+                &self.unsupported_agents,
+                [
+                    "runs a kuma-dp that the control plane does not support",
+                    "run a kuma-dp that the control plane does not support",
+                ],
+                "install the kuma-dp of the control plane's version there",
+            ),
+            (
+                Verdict::Warn,
+                &self.unsupported_envoys,
+                [
+                    "runs an Envoy that its kuma-dp does not support",
+                    "run an Envoy that their kuma-dp does not support",
+                ],
+                "install another Envoy there: the log of kuma-dp says which versions it was tested with",
             ),
         ]
         .into_iter()

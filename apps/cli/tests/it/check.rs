@@ -127,22 +127,50 @@ fn a_control_plane_that_is_not_there_or_has_another_time_fails() {
 }
 
 #[test]
-fn proxies_that_are_behind_or_of_another_version_have_a_line() {
+fn proxies_that_are_behind_have_a_line() {
     let control_plane = ControlPlane::start();
     let mut stale = synced();
     stale["subscriptions"][0]["status"]["cds"]["responsesSent"] = json!("2");
     control_plane.dataplane("stale", json!({ "app": "stale" }), stale);
-    let mut old = synced();
-    old["subscriptions"][0]["version"]["kumaDp"] = json!({ "version": "0.0.1", "kumaCpCompatible": false });
-    control_plane.dataplane("old", json!({ "app": "old" }), old);
     let ran = Program::at(&control_plane.url).run(&["check"]).ok();
+    let line =
+        "warn  proxies         1 of 1 proxy has not acknowledged its configuration yet: default/stale\n";
+    assert!(ran.out.contains(line), "{ran:#?}");
+}
+
+#[test]
+fn a_kuma_dp_or_an_envoy_of_a_version_that_does_not_fit_is_named_with_the_version() {
+    let control_plane = ControlPlane::start();
+    let of = |agent: Value, envoy: Value| {
+        let mut insight = synced();
+        insight["subscriptions"][0]["version"] = json!({ "kumaDp": agent, "envoy": envoy });
+        insight
+    };
+    let agent = |version: &str, fits: bool| json!({ "version": version, "kumaCpCompatible": fits });
+    let envoy = |version: &str, fits: bool| json!({ "version": version, "kumaDpCompatible": fits });
+    for (name, insight) in [
+        ("good", of(agent("2.14.3", true), envoy("1.40.0", true))),
+        ("old", of(agent("2.11.0", false), envoy("1.40.0", true))),
+        ("older", of(agent("2.10.0", false), envoy("1.40.0", true))),
+        ("strange", of(agent("2.14.3", true), envoy("1.99.0", false))),
+        // One that says nothing of its version is not judged.
+        ("silent", of(json!({}), json!({}))),
+    ] {
+        control_plane.dataplane(name, json!({ "app": name }), insight);
+    }
+    let program = Program::at(&control_plane.url);
+    let ran = program.run(&["check"]).ok();
     for line in [
-        "warn  proxies         1 of 2 proxies has not acknowledged its configuration yet: default/stale\n",
-        "warn  proxies         1 of 2 proxies runs an incompatible version: default/old\n",
-        "proxies run kuma-dp 0.0.1 with Envoy 1.40.0, kuma-dp 0.1.0 with Envoy 1.40.0\n",
+        "warn  proxies         2 of 5 proxies run a kuma-dp that the control plane does not support: \
+         default/old (kuma-dp 2.11.0), default/older (kuma-dp 2.10.0)\n",
+        "warn  proxies         1 of 5 proxies runs an Envoy that its kuma-dp does not support: \
+         default/strange (Envoy 1.99.0)\n",
+        "install the kuma-dp of the control plane's version there\n",
+        "the log of kuma-dp says which versions it was tested with\n",
     ] {
         assert!(ran.out.contains(line), "{line:?} in {ran:#?}");
     }
+    assert_eq!(program.run(&["check", "-o", "json"]).ok().json()["result"], "warn");
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn every_word_about_retries_is_put_in_envoys() {
     assert_eq!(
         retry_policy(EVERYTHING, "http"),
         json!({
-            "retryOn": "5xx,reset,retriable-4xx,envoy-ratelimited,http3-post-connect-failure,retriable-status-codes",
+            "retryOn": "5xx,reset,retriable-4xx,envoy-ratelimited,http3-post-connect-failure,retriable-status-codes,retriable-headers",
             "numRetries": 2,
             "perTryTimeout": "0s",
             // Envoy takes no maximum below the base.
@@ -311,6 +311,26 @@ fn a_request_that_fails_is_tried_as_often_as_the_policy_says() {
             endpoint.status.store(507, Ordering::SeqCst);
         }
         assert!(pair.ask("/", "").starts_with("HTTP/1.1 507"), "{conf}");
+        let asked: usize = pair.endpoints.iter().map(|endpoint| endpoint.asked.load(Ordering::SeqCst)).sum();
+        assert_eq!(asked, tries, "{conf}");
+    }
+}
+
+#[test]
+fn a_response_with_a_header_that_the_policy_names_is_tried_again() {
+    // Responses have 6 bytes and status 200, which no other condition is about.
+    let header = |value: u32| {
+        format!("retriableResponseHeaders: [{{ type: Exact, name: content-length, value: '{value}' }}]")
+    };
+    for (conf, tries) in [
+        (header(6), 3),
+        (format!("{}, retryOn: [Reset]", header(6)), 3),
+        (header(7), 1),
+        ("retryOn: [Reset]".to_owned(), 1),
+    ] {
+        let policy = yaml_to_all("MeshRetry", &format!("{{ http: {{ numRetries: 2, {conf} }} }}"));
+        let pair = Pair::start("http", &policy);
+        assert!(pair.ask("/", "").starts_with("HTTP/1.1 200"), "{conf}");
         let asked: usize = pair.endpoints.iter().map(|endpoint| endpoint.asked.load(Ordering::SeqCst)).sum();
         assert_eq!(asked, tries, "{conf}");
     }
