@@ -230,21 +230,24 @@ impl Reachability {
         policies: &PolicyGroup,
         [before, after]: [&[(Name, Arc<Rule>)]; 2],
     ) -> RowChange {
+        let only_in = |one: &[(Name, Arc<Rule>)], other: &[(Name, Arc<Rule>)]| -> Vec<(Name, Arc<Rule>)> {
+            let other: BTreeSet<&Rule> = other.iter().map(|(_, rule)| &**rule).collect();
+            one.iter().filter(|(_, rule)| !other.contains(&**rule)).cloned().collect()
+        };
+        let (gone, come) = (only_in(before, after), only_in(after, before));
         let old = self.possible.clone();
-        self.possible.remove(policies, before);
-        self.possible.add(policies, after);
+        self.possible.remove(policies, &gone);
+        self.possible.add(policies, &come);
         let concerns = |group: &Arc<ServerGroup>| policies.relation(group) == Relation::Possible;
-        if before == after || !self.grouped.keys().any(concerns) {
+        if gone.is_empty() && come.is_empty() || !self.grouped.keys().any(concerns) {
             return RowChange::default();
         }
         let mut change = RowChange { any: true, ..RowChange::default() };
-        let names = || before.iter().chain(after).map(|(name, _)| name);
-        let named = || names().flat_map(|name| self.named.found(name));
-        if named().nth(MOST_CLASSES).is_some() {
+        let names = gone.iter().chain(&come).map(|(name, _)| name);
+        let Some(named) = few(names.flat_map(|name| self.named.found(name))) else {
             change.default = true;
             return change;
-        }
-        let named: BTreeSet<&ClientClass> = named().collect();
+        };
         let allowed = |possible: &PossibleAllows, class: &ClientClass| {
             possible.of_group_allow(policies, class.client())
         };
@@ -269,15 +272,13 @@ impl Reachability {
         if change.default {
             return change;
         }
-        let rows = || [old, new].into_iter().flatten().flatten();
         let [before, after] = [old, new].map(|row| row.flatten().map(Row::groups).unwrap_or_default());
-        let regrouped = || before.symmetric_difference(&after).flat_map(|group| self.classes_possible(group));
-        let named = || rows().flat_map(|row| self.classes_named(row)).chain(regrouped());
-        if named().nth(MOST_CLASSES).is_some() {
+        let regrouped = before.symmetric_difference(&after).flat_map(|group| self.classes_possible(group));
+        let rows = [old, new].into_iter().flatten().flatten();
+        let Some(named) = few(rows.flat_map(|row| self.classes_named(row)).chain(regrouped)) else {
             change.default = true;
             return change;
-        }
-        let named: BTreeSet<&ClientClass> = named().collect();
+        };
         let different = named.into_iter().filter(|class| allows(old, class) != allows(new, class));
         change.classes = different.cloned().collect();
         change
@@ -328,6 +329,12 @@ impl Reachability {
         let prefixes = names::prefixes_of(client.client());
         names.chain(prefixes).filter_map(|name| self.naming.get(&name)).flatten().collect()
     }
+}
+
+/// These classes, each once; `None` where there are too many to look at each.
+fn few<'a>(classes: impl Iterator<Item = &'a ClientClass>) -> Option<BTreeSet<&'a ClientClass>> {
+    let named: Vec<&ClientClass> = classes.take(MOST_CLASSES + 1).collect();
+    (named.len() <= MOST_CLASSES).then(|| named.into_iter().collect())
 }
 
 impl PartialEq for Reachability {
