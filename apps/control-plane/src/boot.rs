@@ -257,11 +257,8 @@ fn follow_meshes(
         true => topology::Mode::Enforce,
         false => topology::Mode::Off,
     };
-    let hold = HoldTimes {
-        opening: std_duration(config.xds_server.permissions_hold),
-        closing: std_duration(config.xds_server.permissions_drain),
-    };
-    let push = Arc::new(Push::new(store.clone(), zone).with_default_mode(mode).holding_for(hold));
+    let times = HoldTimes::from(&config.xds_server);
+    let push = Arc::new(Push::new(store.clone(), zone).with_default_mode(mode).holding_for(times));
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
     if serves_proxies {

@@ -23,18 +23,27 @@ use std::{
 };
 
 use plan::{Class, Held};
+use resources::duration::GoDuration;
 use tokio::time::Instant;
 use topology::{DestinationId, MeshSnapshot};
 
 use super::{Meshes, Push, Watcher, classes::ClassCell, lock};
+use crate::config::XdsServer;
 
 /// How long changes of permissions are held from clients.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoldTimes {
     /// How long servers have at most to acknowledge what opens; without time nothing is held.
     pub opening: Duration,
     /// How long clients keep what closes: longer than servers drain connections, so that servers refuse first.
     pub closing: Duration,
+}
+
+impl From<&XdsServer> for HoldTimes {
+    fn from(config: &XdsServer) -> HoldTimes {
+        let time = |setting: GoDuration| setting.to_std().unwrap_or_default();
+        HoldTimes { opening: time(config.permissions_hold), closing: time(config.permissions_drain) }
+    }
 }
 
 /// The holds that are on, oldest first: what opened may still wait for servers, what closed for its time.
@@ -48,7 +57,7 @@ pub(super) struct Holds {
 
 impl Default for Holds {
     fn default() -> Holds {
-        let times = HoldTimes { opening: Duration::from_secs(5), closing: Duration::from_secs(35) };
+        let times = HoldTimes::from(&XdsServer::default());
         Holds { times, opening: Mutex::default(), closing: Mutex::default(), last: AtomicU64::default() }
     }
 }
@@ -253,5 +262,19 @@ impl Push {
             taken.for_each(|cell| cell.touch(None, &mut woken));
         }
         self.woken.fetch_add(woken.len() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_held_as_long_as_the_configuration_says_by_default() {
+        let usual = XdsServer::default();
+        let times = HoldTimes::from(&usual);
+        assert_eq!(Holds::default().times, times);
+        assert_eq!(Some(times.opening), usual.permissions_hold.to_std());
+        assert_eq!(Some(times.closing), usual.permissions_drain.to_std());
     }
 }
