@@ -20,7 +20,7 @@ use resources::{
 
 use crate::{
     lists::{List, Lists, add_to, remove_from},
-    state::index::{Anchor, AnchorId},
+    state::index::{Anchor, AnchorId, list_instead},
 };
 
 /// Where a policy is listed.
@@ -107,16 +107,7 @@ impl Selections {
     }
 
     pub(crate) fn replace_dataplane(&mut self, old: Option<&Resource>, new: Option<&Resource>) {
-        let anchors = |dataplane: Option<&Resource>| dataplane.map(anchors_of).unwrap_or_default();
-        let (before, after) = (anchors(old), anchors(new));
-        if let Some(old) = old {
-            let gone = before.difference(&after);
-            gone.for_each(|anchor| remove_from(&mut self.dataplanes, &anchor.id(), &old.key.name));
-        }
-        if let Some(new) = new {
-            let fresh = after.difference(&before);
-            fresh.for_each(|anchor| add_to(&mut self.dataplanes, anchor.id(), new.key.name.clone()));
-        }
+        list_instead(&mut self.dataplanes, [old, new], anchors_of);
     }
 
     fn reach_of(&self, top: &TargetRef) -> Reach {

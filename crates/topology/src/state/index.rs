@@ -127,21 +127,8 @@ impl Index {
                 touched.insert(subject);
             }
         }
-        self.list(old, new);
+        list_instead(&mut self.candidates, [old, new], anchors_of);
         touched
-    }
-
-    /// Lists a candidate under what it has now.
-    fn list(&mut self, old: Option<&Resource>, new: Option<&Resource>) {
-        let [before, after] = [old, new].map(|candidate| candidate.map(anchors_of).unwrap_or_default());
-        if let Some(old) = old {
-            let gone = before.difference(&after);
-            gone.for_each(|anchor| remove_from(&mut self.candidates, &anchor.id(), &old.key.name));
-        }
-        if let Some(new) = new {
-            let fresh = after.difference(&before);
-            fresh.for_each(|anchor| add_to(&mut self.candidates, anchor.id(), new.key.name.clone()));
-        }
     }
 
     /// The subjects that select a candidate.
@@ -152,6 +139,23 @@ impl Index {
             self.selections.get(*subject).is_some_and(|selection| selection.selector.selects(candidate))
         };
         candidates.filter(selects).cloned().collect()
+    }
+}
+
+/// Lists a resource under what it has now instead of what it had.
+pub(crate) fn list_instead(
+    lists: &mut Lists<AnchorId, Arc<str>>,
+    [old, new]: [Option<&Resource>; 2],
+    anchors_of: impl Fn(&Resource) -> BTreeSet<Anchor>,
+) {
+    let [before, after] = [old, new].map(|resource| resource.map(&anchors_of).unwrap_or_default());
+    if let Some(old) = old {
+        let gone = before.difference(&after);
+        gone.for_each(|anchor| remove_from(lists, &anchor.id(), &old.key.name));
+    }
+    if let Some(new) = new {
+        let fresh = after.difference(&before);
+        fresh.for_each(|anchor| add_to(lists, anchor.id(), new.key.name.clone()));
     }
 }
 
