@@ -30,7 +30,11 @@ pub mod suggest;
 mod targets;
 mod unseen;
 
-use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use imbl::{OrdMap, OrdSet};
 use policy::{Client, Permissions, Rule};
@@ -58,12 +62,10 @@ pub struct Reachability {
     rows: OrdMap<DestinationId, Row>,
     /// The destinations that let in clients that no rule names, those without a row among them.
     open: OrdSet<DestinationId>,
-    /// Who has each row.
-    members: Lists<Row, DestinationId>,
-    /// The rows by what their rules name.
-    naming: Lists<Name, Row>,
-    /// The rows of servers that are not known here.
-    grouped: Lists<Arc<ServerGroup>, Row>,
+    /// The destinations by what rules of their rows name.
+    naming: Lists<Name, DestinationId>,
+    /// Those that servers serve which are not known here.
+    grouped: Lists<Arc<ServerGroup>, DestinationId>,
     /// What policies allow that may select such servers.
     possible: PossibleAllows,
     /// The classes, and how many Dataplanes are of each.
@@ -108,22 +110,18 @@ impl Reachability {
         }
         let possibly = |group: &&Arc<ServerGroup>| self.possible.allow(group, client.client());
         let possible: BTreeSet<&ServerGroup> = self.grouped.keys().filter(possibly).map(|it| &**it).collect();
-        let mut rows = self.rows_naming(client);
-        rows.extend(possible.iter().filter_map(|group| self.grouped.get(*group)).flatten());
-        let mut denied: Vec<&List<DestinationId>> = Vec::new();
-        let mut allowed: Vec<&List<DestinationId>> = Vec::new();
-        for row in rows {
-            match (row.default, row.allow(client.client(), |group| possible.contains(group))) {
-                (true, false) => denied.extend(self.members.get(row)),
-                (false, true) => allowed.extend(self.members.get(row)),
+        let in_groups = possible.iter().filter_map(|group| self.grouped.get(*group)).flatten();
+        let mut reachable: BTreeSet<&DestinationId> = self.open.iter().collect();
+        let mut judged: BTreeMap<&Row, bool> = BTreeMap::new();
+        for id in self.naming(client).into_iter().flatten().chain(in_groups) {
+            let Some(row) = self.rows.get(id) else { continue };
+            let allows = || row.allow(client.client(), |group| possible.contains(group));
+            match (row.default, *judged.entry(row).or_insert_with(allows)) {
+                (true, false) => drop(reachable.remove(id)),
+                (false, true) => drop(reachable.insert(id)),
                 (true, true) | (false, false) => {}
             }
         }
-        let mut reachable: BTreeSet<&DestinationId> = self.open.iter().collect();
-        for id in denied.into_iter().flatten() {
-            reachable.remove(id);
-        }
-        reachable.extend(allowed.into_iter().flatten());
         reachable
     }
 
@@ -196,17 +194,15 @@ impl Reachability {
         }
         let is_open = |row: Option<&Row>| row.is_none_or(|row| row.default);
         let change = self.difference(known.then_some(old.as_ref()), Some(row.as_ref()));
-        if let Some(old) = &old {
-            self.unlist(id, old);
-        }
+        self.list_instead(id, old.as_ref(), row.as_ref());
         match is_open(row.as_ref()) {
             true => self.open.insert(id.clone()),
             false => self.open.remove(id),
         };
         match row {
-            Some(row) => self.list(id, row),
-            None => drop(self.rows.remove(id)),
-        }
+            Some(row) => self.rows.insert(id.clone(), row),
+            None => self.rows.remove(id),
+        };
         change
     }
 
@@ -218,9 +214,7 @@ impl Reachability {
         }
         let change = self.difference(Some(old.as_ref()), None);
         self.open.remove(id);
-        if let Some(old) = &old {
-            self.unlist(id, old);
-        }
+        self.list_instead(id, old.as_ref(), None);
         change
     }
 
@@ -284,29 +278,14 @@ impl Reachability {
         change
     }
 
-    fn list(&mut self, id: &DestinationId, row: Row) {
-        if !self.members.contains_key(&row) {
-            for name in row.names() {
-                add_to(&mut self.naming, name, row.clone());
-            }
-            for group in row.groups() {
-                add_to(&mut self.grouped, group.clone(), row.clone());
-            }
-        }
-        add_to(&mut self.members, row.clone(), id.clone());
-        self.rows.insert(id.clone(), row);
-    }
-
-    fn unlist(&mut self, id: &DestinationId, row: &Row) {
-        remove_from(&mut self.members, row, id);
-        if !self.members.contains_key(row) {
-            for name in row.names() {
-                remove_from(&mut self.naming, &name, row);
-            }
-            for group in row.groups() {
-                remove_from(&mut self.grouped, group, row);
-            }
-        }
+    /// Lists a destination under what its row names now, and touches no name that stays.
+    fn list_instead(&mut self, id: &DestinationId, old: Option<&Row>, new: Option<&Row>) {
+        let [before, after] = [old, new].map(|row| row.map(Row::names).unwrap_or_default());
+        before.difference(&after).for_each(|name| remove_from(&mut self.naming, name, id));
+        after.difference(&before).for_each(|name| add_to(&mut self.naming, name.clone(), id.clone()));
+        let [before, after] = [old, new].map(|row| row.map(Row::groups).unwrap_or_default());
+        before.difference(&after).for_each(|group| remove_from(&mut self.grouped, *group, id));
+        after.difference(&before).for_each(|group| add_to(&mut self.grouped, (*group).clone(), id.clone()));
     }
 
     /// The classes that a rule of the row names; some of them more than once.
@@ -323,11 +302,11 @@ impl Reachability {
         self.possible.names(group).flat_map(|name| self.named.found(name))
     }
 
-    /// The rows of which a rule names the client.
-    fn rows_naming(&self, client: &ClientClass) -> BTreeSet<&Row> {
+    /// The destinations of which a rule names the client; some of them more than once.
+    fn naming(&self, client: &ClientClass) -> Vec<&List<DestinationId>> {
         let names = names::of_client(client.client()).into_iter();
         let prefixes = names::prefixes_of(client.client());
-        names.chain(prefixes).filter_map(|name| self.naming.get(&name)).flatten().collect()
+        names.chain(prefixes).filter_map(|name| self.naming.get(&name)).collect()
     }
 }
 
