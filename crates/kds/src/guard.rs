@@ -1,9 +1,10 @@
-//! What is held back: a first response that would delete much of what is stored.
+//! What is held back: a first response that would delete much of what is stored, or what proxies here need.
 //!
 //! The worst outages of synchronised meshes began with a peer that had lost its data and reported,
 //! correctly, that it had nothing. A first response that lacks more than a share of a kind therefore deletes
 //! nothing, until the first
 //! response of a later connection lacks the same, or an operator says that it is meant: by a label of the Zone.
+//! Keys cannot be made again, so those that proxies need, and their meshes, wait for the operator alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +27,10 @@ impl Default for Threshold {
 }
 
 impl Threshold {
+    fn is_off(self) -> bool {
+        self.percent >= 100
+    }
+
     fn is_exceeded(self, deleted: usize, of: usize) -> bool {
         deleted > HANDFUL && deleted.saturating_mul(100) > of.saturating_mul(self.percent as usize)
     }
@@ -70,11 +75,12 @@ impl Accepted {
     }
 }
 
-/// Whether deletions are made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    Delete,
-    Hold,
+/// Resources of a kind that a first response lacks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Meshes with proxies, and keys that proxies need. However few: no number of connections confirms that they are gone.
+    pub in_use: BTreeSet<Key>,
+    pub others: BTreeSet<Key>,
 }
 
 impl Guard {
@@ -82,15 +88,28 @@ impl Guard {
         Guard { threshold, ..Guard::default() }
     }
 
-    /// Judges what a first response lacks of the `of` resources that are stored.
-    pub fn judge(&mut self, kind: Kind, missing: BTreeSet<Key>, of: usize) -> Verdict {
-        let before = self.held.remove(&kind);
-        let confirmed = before.is_some_and(|before| missing.is_subset(&before));
-        if self.accepted.has(kind) || confirmed || !self.threshold.is_exceeded(missing.len(), of) {
-            return Verdict::Delete;
+    /// Judges what a first response lacks of the `of` resources that are stored. Returns what is deleted; the rest is
+    /// held back.
+    pub fn judge(&mut self, kind: Kind, missing: Missing, of: usize) -> BTreeSet<Key> {
+        let before = self.held.remove(&kind).unwrap_or_default();
+        let Missing { in_use, mut others } = missing;
+        if self.accepted.has(kind) || self.threshold.is_off() {
+            others.extend(in_use);
+            return others;
         }
-        self.held.insert(kind, missing);
-        Verdict::Hold
+        let confirmed = others.is_subset(&before);
+        let exceeded = self.threshold.is_exceeded(others.len() + in_use.len(), of);
+        let mut held = in_use;
+        let deleted = if confirmed || !exceeded {
+            others
+        } else {
+            held.extend(others);
+            BTreeSet::new()
+        };
+        if !held.is_empty() {
+            self.held.insert(kind, held);
+        }
+        deleted
     }
 
     /// What exists over there after all, or is deleted by name, is held back no longer.
@@ -126,8 +145,33 @@ mod tests {
         names.map(|n| Key::new(Kind::MeshService, "default", &format!("s{n}"))).collect()
     }
 
+    #[derive(Debug, PartialEq, Eq)]
+    enum Verdict {
+        Delete,
+        Hold,
+    }
+
     fn judge(guard: &mut Guard, missing: std::ops::Range<usize>, of: usize) -> Verdict {
-        guard.judge(Kind::MeshService, keys(missing), of)
+        let missing = Missing { others: keys(missing), ..Missing::default() };
+        let deleted = guard.judge(Kind::MeshService, missing.clone(), of);
+        if deleted == missing.others { Verdict::Delete } else { Verdict::Hold }
+    }
+
+    #[test]
+    fn what_proxies_need_waits_for_an_operator_however_often_it_is_missing() {
+        let mut guard = Guard::default();
+        let missing = || Missing { in_use: keys(0..1), others: keys(1..2) };
+        for connection in 0..5 {
+            let deleted = guard.judge(Kind::Secret, missing(), 2);
+            assert_eq!(deleted, keys(1..2), "connection {connection}");
+            assert_eq!(guard.held().collect::<Vec<_>>(), [(Kind::Secret, 1)]);
+        }
+        assert_eq!(guard.accept(Accepted::of(Some("Secret")))[&Kind::Secret], keys(0..1));
+        assert_eq!(guard.judge(Kind::Secret, missing(), 2), keys(0..2), "as long as it is accepted");
+        guard.accept(Accepted::None);
+        assert_eq!(guard.judge(Kind::Secret, missing(), 2), keys(1..2));
+        let unused = Missing { others: keys(0..1), ..Missing::default() };
+        assert_eq!(guard.judge(Kind::Secret, unused, 2), keys(0..1), "its proxies have left");
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod guard;
 pub mod mapping;
 pub mod provider;
 pub mod receiver;
+pub mod rights;
 pub mod select;
 pub mod wire;
 

@@ -61,6 +61,13 @@ fn renamed(resource: &Resource, labels: &Labels) -> Key {
     Key::new(resource.kind(), resource.mesh(), &name)
 }
 
+/// The name on the global control plane of a resource that `zone` sends with these labels.
+pub(crate) fn name_on_global(key: &Key, labels: &Labels, zone: &str) -> String {
+    let label = |name: &str| labels.get(name).map(String::as_str);
+    let display_name = label(labels::DISPLAY_NAME).filter(|name| !name.is_empty()).unwrap_or(&key.name);
+    hashed_name(&key.mesh, display_name, Some(zone), label(labels::K8S_NAMESPACE))
+}
+
 /// How often a subscription was written is of interest only to the control plane that writes it.
 fn without_generations(spec: &Spec) -> Spec {
     let mut spec = spec.clone();

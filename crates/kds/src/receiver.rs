@@ -18,7 +18,7 @@ use store::{Snapshot, Write};
 pub use self::place::Role;
 use crate::{
     Synced,
-    guard::{Guard, Verdict},
+    guard::{Guard, Missing},
     mapping, wire,
 };
 
@@ -194,11 +194,27 @@ impl Receiver {
     /// A complete set lacks what does not exist any more, unless the guard holds that back.
     fn complete(&self, named: &RemoteNames, batch: &mut Batch, snapshot: &Snapshot, guard: &mut Guard) {
         let theirs = || snapshot.of_kind(batch.kind).filter(|stored| self.role.is_theirs(stored));
-        let missing: BTreeSet<Key> =
-            theirs().map(|stored| &stored.key).filter(|key| !named.has(key)).cloned().collect();
-        match guard.judge(batch.kind, missing.clone(), theirs().count()) {
-            Verdict::Delete => batch.deletions.extend(missing),
-            Verdict::Hold => batch.held = missing.len(),
+        let missing = theirs().map(|stored| &stored.key).filter(|key| !named.has(key)).cloned();
+        let (in_use, others): (BTreeSet<Key>, BTreeSet<Key>) =
+            missing.partition(|key| self.is_in_use(key, snapshot));
+        let count = in_use.len() + others.len();
+        let deleted = guard.judge(batch.kind, Missing { in_use, others }, theirs().count());
+        batch.held = count - deleted.len();
+        batch.deletions.extend(deleted);
+    }
+
+    /// Proxies of this zone cannot do without it, and no one can make it again: meshes and keys.
+    fn is_in_use(&self, key: &Key, snapshot: &Snapshot) -> bool {
+        let has = |kind: Kind, mesh: Option<&str>| snapshot.count(kind, mesh) > 0;
+        match (&self.role, key.kind) {
+            // Zones bring neither to global.
+            (Role::Global(_), _) => false,
+            (Role::Zone(_), Kind::Mesh) => has(Kind::Dataplane, Some(&key.name)),
+            (Role::Zone(_), Kind::Secret) => has(Kind::Dataplane, Some(&key.mesh)),
+            (Role::Zone(_), Kind::GlobalSecret) => {
+                [Kind::Dataplane, Kind::ZoneIngress, Kind::ZoneEgress].iter().any(|kind| has(*kind, None))
+            }
+            (Role::Zone(_), _) => false,
         }
     }
 
@@ -387,8 +403,9 @@ fn complaint(known: &RefusedByName, held: usize) -> Option<String> {
     }
     if held > 0 {
         parts.push(format!(
-            "{held} deletions are held back, because they are a large part of what is stored: they are \
-            applied when the next connection has the same deletions, or when the Zone has the label {}",
+            "{held} deletions are held back, because they are a large part of what is stored, or meshes and keys \
+            that proxies here need: a large part is deleted when the next connection has the same deletions, and \
+            all of it when the Zone has the label {}",
             labels::ACCEPT_DELETIONS
         ));
     }

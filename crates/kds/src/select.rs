@@ -13,20 +13,13 @@ use resources::{
 };
 use store::Snapshot;
 
-use crate::{Synced, mapping};
+use crate::{Synced, mapping, rights};
 
 /// The only setting of the control plane that zones share with global.
 pub const CLUSTER_ID: &str = "kuma-cluster-id";
-const SIGNING_KEY: &str = "zone-token-signing-key";
-const SIGNING_PUBLIC_KEY: &str = "zone-token-signing-public-key";
-/// What is the global control plane's alone.
-const NEVER_SENT: [&str; 5] =
-    ["envoy-admin-ca", "admin-user-token", "inter-cp-ca", "inter-cp-certificate", "user-token-revocations"];
-const NEVER_SENT_PREFIX: &str = "user-token-signing-key";
 
 const ENABLED: &str = "enabled";
 const DISABLED: &str = "disabled";
-const PRODUCER: &str = "producer";
 
 /// Which way resources go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,25 +93,26 @@ impl Selection {
     fn goes_across(&self, resource: &Resource, zone: &str, off: &WithdrawnZones) -> bool {
         let descriptor = resource.kind().descriptor();
         let source = resource.label(labels::ZONE).unwrap_or_default();
-        // Policies of a zone are for its own clients, unless the owner of a service wrote them for all clients.
-        let for_others = descriptor.policy.is_none()
-            || self.producer_policies && resource.label(labels::POLICY_ROLE) == Some(PRODUCER);
-        descriptor.sync.across_zones && source != zone && !off.hides(resource.kind(), source) && for_others
+        let understood = descriptor.policy.is_none() || self.producer_policies;
+        let for_others = || rights::check_effect_elsewhere(&resource.spec, &resource.labels, source).is_ok();
+        descriptor.sync.across_zones
+            && source != zone
+            && !off.hides(resource.kind(), source)
+            && understood
+            && for_others()
     }
 
     /// The public part of what has a private one.
     fn published(&self, mut synced: Synced) -> Option<Synced> {
-        let Spec::GlobalSecret(secret) = &synced.spec else { return Some(synced) };
-        let name = synced.key.name.to_string();
-        if NEVER_SENT.contains(&name.as_str()) || name.starts_with(NEVER_SENT_PREFIX) {
-            return None;
-        }
-        if let Some(serial) = name.strip_prefix(SIGNING_KEY) {
+        if let Spec::GlobalSecret(secret) = &synced.spec
+            && let Some(serial) = synced.key.name.strip_prefix(rights::ZONE_TOKEN_KEY)
+        {
             let public = (self.public_key)(secret.data.as_bytes())?;
-            synced.key = Key::global(Kind::GlobalSecret, &format!("{SIGNING_PUBLIC_KEY}{serial}"));
+            synced.key =
+                Key::global(Kind::GlobalSecret, &format!("{}{serial}", rights::ZONE_TOKEN_PUBLIC_KEY));
             synced.spec = GlobalSecret { data: SecretBytes::new(public) }.into();
         }
-        Some(synced)
+        rights::check_sent_to_zone(&synced.key).is_ok().then_some(synced)
     }
 }
 

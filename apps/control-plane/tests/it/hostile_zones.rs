@@ -147,6 +147,8 @@ fn dataplane(mesh: &str, name: &str, labels: &[(&str, &str)], padding: usize) ->
 
 const UNASKED: &str = "was not asked for";
 
+const WEB: (&str, &str) = ("kuma.io/display-name", "web");
+
 /// A resource of a kind that no zone sends.
 fn other(kind: Kind, mesh: &str, name: &str) -> Synced {
     let spec = if kind == Kind::Mesh { json!({}) } else { json!({ "data": "ZXZpbA==" }) };
@@ -188,31 +190,37 @@ async fn a_zone_changes_nothing_that_is_not_its_own() {
     let west = Zone::connect(port, "west").await;
     let (responses, mut requests) = west.open(service::ZONE_TO_GLOBAL_SYNC);
     let theirs = hashed_name("default", "web", Some("west"), None);
-    responses.send(&response("Dataplane", &[dataplane("default", &theirs, &[], 0)], &[])).await.unwrap();
+    responses.send(&response("Dataplane", &[dataplane("default", &theirs, &[WEB], 0)], &[])).await.unwrap();
     assert_eq!(answered(&mut requests).await.error_detail, None);
     let lists = ["/dataplanes", "/meshtimeouts", "/meshes", "/meshes/default/secrets", "/global-secrets"];
     let before = bodies(&global, &lists).await;
 
     let evil = Zone::connect(port, "evil").await;
     let (responses, mut requests) = evil.open(service::ZONE_TO_GLOBAL_SYNC);
-    let as_west = [("kuma.io/zone", "west"), ("kuma.io/origin", "zone")];
-    let as_global = [("kuma.io/origin", "global")];
+    let as_west = [("kuma.io/zone", "west"), ("kuma.io/origin", "zone"), WEB];
+    let as_global = [("kuma.io/origin", "global"), WEB];
+    let nowhere = hashed_name("nowhere", "web", Some("evil"), None);
     let policies = names(&global, "/meshtimeouts").await;
     for (kind, resources, removed, reason) in [
         (
             "Dataplane",
             vec![dataplane("default", &theirs, &as_west, 0)],
             vec![],
-            "a resource of zone \"west\"",
+            "a resource of zone \"evil\" with this display name",
         ),
         (
             "Dataplane",
             vec![dataplane("default", &theirs, &as_global, 0)],
             vec![],
-            "a resource of zone \"west\"",
+            "a resource of zone \"evil\" with this display name",
         ),
         ("Dataplane", vec![dataplane("default", "../../x", &[], 0)], vec![], "is not a name"),
-        ("Dataplane", vec![dataplane("nowhere", "x", &[], 0)], vec![], "mesh \"nowhere\" is not found"),
+        (
+            "Dataplane",
+            vec![dataplane("nowhere", &nowhere, &[WEB], 0)],
+            vec![],
+            "mesh \"nowhere\" is not found",
+        ),
         ("Dataplane", vec![], vec![format!("{theirs}.default")], ""),
         ("MeshTimeout", vec![], vec![format!("{}.default", policies[0])], ""),
         ("Mesh", vec![other(Kind::Mesh, "", "more")], vec!["default.".to_owned()], UNASKED),
@@ -229,10 +237,11 @@ async fn a_zone_changes_nothing_that_is_not_its_own() {
         assert_eq!(bodies(&global, &lists).await, before, "{kind} {removed:?}");
     }
     // What is its own is taken, on the same stream, and is shown as its own.
-    let own = dataplane("default", "own-x", &as_west, 0);
+    let name = hashed_name("default", "web", Some("evil"), None);
+    let own = dataplane("default", &name, &as_west, 0);
     responses.send(&response("Dataplane", &[own], &[])).await.unwrap();
     answered(&mut requests).await;
-    let stored = get(&global, "/meshes/default/dataplanes/own-x").await;
+    let stored = get(&global, &format!("/meshes/default/dataplanes/{name}")).await;
     assert_eq!(stored["labels"]["kuma.io/zone"], "evil", "{stored}");
     drop((west, evil));
     global.finish().await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use resources::{Key, Kind, Labels, Resource, Scope, Spec, kinds::tags::Tags, labels, naming::dns};
 
-use crate::{Synced, select::CLUSTER_ID};
+use crate::{Synced, rights, select::CLUSTER_ID};
 
 /// Who receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,9 +80,15 @@ impl Role {
                 if pinned.labels.get(labels::ZONE).is_some_and(|zone| **zone == **own) {
                     return Err(format!("it is zone {own:?}'s own and cannot come from elsewhere"));
                 }
+                rights::check_sent_to_zone(&pinned.key)?;
+                if let Some(other) = pinned.labels.get(labels::ZONE).filter(|zone| !zone.is_empty()) {
+                    rights::check_effect_elsewhere(&pinned.spec, &pinned.labels, other)?;
+                }
                 set(&mut pinned.labels, labels::ORIGIN, labels::ORIGIN_GLOBAL);
             }
             Role::Global(zone) => {
+                rights::check_name_of_zone(&pinned.key, &pinned.labels, zone)?;
+                rights::check_role(&pinned.spec, &pinned.labels, zone)?;
                 set(&mut pinned.labels, labels::ORIGIN, labels::ORIGIN_ZONE);
                 set(&mut pinned.labels, labels::ZONE, zone);
                 pin_spec(&mut pinned.spec, zone);

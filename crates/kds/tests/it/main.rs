@@ -9,6 +9,7 @@ mod messages;
 mod naming;
 mod providing;
 mod receiving;
+mod rights;
 mod round_trip;
 mod samples;
 mod simulation;

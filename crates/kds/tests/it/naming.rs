@@ -116,7 +116,7 @@ fn of_the_settings_only_the_cluster_id_is_sent() {
     let setting = |name: &str, labels| resource(Kind::Config, "", name, labels, json!({ "config": "x" }));
     assert!(to_zone(&setting("kuma-cluster-id", &[])).is_some());
     assert!(to_zone(&setting("kuma-default-dns-vips", &[])).is_none());
-    assert!(to_zone(&setting("other", &[(labels::KDS_SYNC, "enabled")])).is_some());
+    assert_eq!(to_zone(&setting("other", &[(labels::KDS_SYNC, "enabled")])), None);
 }
 
 #[test]
@@ -162,7 +162,10 @@ fn of_the_policies_of_a_zone_others_get_those_of_producers() {
     let [origin, zone] = FROM_EAST;
     assert_eq!(to_zone(&timeout("t", &FROM_EAST)), None);
     assert_eq!(to_zone(&timeout("t", &[origin, zone, (labels::POLICY_ROLE, "consumer")])), None);
-    let producer = timeout("t", &[origin, zone, (labels::POLICY_ROLE, "producer")]);
+    let to = json!({ "to": [{ "targetRef": { "kind": "MeshService", "name": "kv" }, "default": { "idleTimeout": "1s" } }] });
+    let role = (labels::POLICY_ROLE, "producer");
+    let producer = resource(Kind::MeshTimeout, "default", "t", &[origin, zone, role], to);
+    assert_eq!(to_zone(&timeout("t", &[origin, zone, role])), None, "it is about no service");
     assert!(to_zone(&producer).is_some());
     let mut old = selection(Direction::ToZone("west".into()));
     old.producer_policies = false;

@@ -7,6 +7,7 @@ use kds::{
 };
 use resources::{
     Key, Kind, Labels, Resource, Spec, kinds::dataplane::Dataplane, kinds::zone_ingress::ZoneIngress, labels,
+    naming::kds::hashed_name,
 };
 use serde_json::{Value, json};
 use testkit::spec;
@@ -16,7 +17,7 @@ use crate::{
     world::{Plane, World},
 };
 
-fn mesh(name: &str) -> Resource {
+pub fn mesh(name: &str) -> Resource {
     resource(Kind::Mesh, "", name, &[], json!({}))
 }
 
@@ -38,7 +39,8 @@ fn world(zones: &[&str]) -> World {
     world
 }
 
-fn arrives(
+/// The reasons for which what a peer sends is refused.
+pub fn arrives(
     plane: &Plane,
     role: Role,
     kind: Kind,
@@ -111,6 +113,36 @@ fn a_peer_that_lost_its_memory_deletes_nothing_until_it_says_so_twice() {
     world.connect(0);
     world.settle();
     assert_eq!(world.zones[0].plane.names(Kind::MeshTimeout).len(), 0);
+}
+
+#[test]
+fn a_global_that_comes_back_empty_takes_no_keys_from_meshes_with_proxies() {
+    let mut world = world(&["east"]);
+    let data = || json!({ "data": "a2V5" });
+    let keys = ["ca-builtin-key-ca-1", "dataplane-token-signing-key-default-1"];
+    keys.iter().for_each(|name| world.global.put(resource(Kind::Secret, "default", name, &[], data())));
+    world.global.put(mesh("unused"));
+    world.global.put(resource(Kind::Secret, "unused", "dataplane-token-signing-key-unused-1", &[], data()));
+    world.global.put(resource(Kind::GlobalSecret, "", "zone-token-signing-key-1", &[], data()));
+    world.settle();
+    let networking = json!({ "networking": { "address": "10.0.0.1", "inbound": [
+        { "port": 80, "tags": { "kuma.io/service": "web" } }] } });
+    world.zones[0].plane.put(resource(Kind::Dataplane, "default", "web", &[], networking));
+    world.settle();
+    world.cut(0);
+    world.global = Plane::new();
+    for connection in 0..4 {
+        world.connect(0);
+        world.settle();
+        let zone = &world.zones[0];
+        assert_eq!(zone.plane.names(Kind::Secret), keys, "connection {connection}");
+        assert_eq!(zone.plane.names(Kind::GlobalSecret), ["zone-token-signing-public-key-1"]);
+        assert_eq!(zone.plane.names(Kind::Mesh), ["default"], "one without proxies is not in use");
+        let held: Vec<_> = zone.guard.held().collect();
+        for kind in [(Kind::Mesh, 1), (Kind::Secret, 2), (Kind::GlobalSecret, 1)] {
+            assert!(held.contains(&kind), "{kind:?} is not in {held:?}");
+        }
+    }
 }
 
 #[test]
@@ -241,28 +273,36 @@ fn a_zone_cannot_speak_for_another_one_or_for_global() {
         global.put(resource(Kind::Zone, "", zone, &[], json!({})));
     }
     let role = || Role::Global("west".into());
-    let of_east = [(labels::ORIGIN, "zone"), (labels::ZONE, "east")];
-    global.put(resource(Kind::MeshService, "default", "a-hash", &of_east, json!({})));
-    global.put(timeout("everywhere"));
+    let of_east = |name| [(labels::ORIGIN, "zone"), (labels::ZONE, "east"), (labels::DISPLAY_NAME, name)];
+    let called = |name: &str| hashed_name("default", name, Some("west"), None);
+    let kv = called("kv");
+    global.put(resource(Kind::MeshService, "default", &kv, &of_east("kv"), json!({})));
+    let everywhere = called("everywhere");
+    global.put(timeout(&everywhere));
     let spec = json!({ "ports": [{ "port": 80, "targetPort": 80 }] });
-    let refused = arrives(&global, role(), Kind::MeshService, "default", "a-hash", &of_east, spec);
+    let refused = arrives(&global, role(), Kind::MeshService, "default", &kv, &of_east("kv"), spec);
     assert!(refused[0].contains("a resource of zone \"east\" has this name"), "{refused:?}");
-    let refused = arrives(&global, role(), Kind::MeshTimeout, "default", "everywhere", &[], json!({}));
+    let labels = [(labels::DISPLAY_NAME, "everywhere")];
+    let refused = arrives(&global, role(), Kind::MeshTimeout, "default", &everywhere, &labels, json!({}));
     assert!(refused[0].contains("of the global control plane has this name"), "{refused:?}");
 
     let tags = json!({ "kuma.io/service": "web", "kuma.io/zone": "east" });
     let dataplane =
         json!({ "networking": { "address": "10.0.0.1", "inbound": [{ "port": 80, "tags": tags }] } });
-    let accepted = arrives(&global, role(), Kind::Dataplane, "default", "web", &of_east, dataplane);
+    let web = called("web");
+    let accepted = arrives(&global, role(), Kind::Dataplane, "default", &web, &of_east("web"), dataplane);
     assert_eq!(accepted, Vec::<String>::new());
-    let stored = global.snapshot().get(&Key::new(Kind::Dataplane, "default", "web")).unwrap().clone();
+    let stored = global.snapshot().get(&Key::new(Kind::Dataplane, "default", &web)).unwrap().clone();
     assert_eq!(stored.label(labels::ZONE), Some("west"));
     let dataplane = stored.spec.get::<Dataplane>().unwrap();
     assert_eq!(dataplane.inbounds()[0].tags.get("kuma.io/zone").unwrap(), "west");
 
     let ingress = json!({ "zone": "east", "networking": { "address": "10.0.0.1", "port": 10001 } });
-    assert_eq!(arrives(&global, role(), Kind::ZoneIngress, "", "in", &[], ingress), Vec::<String>::new());
-    let stored = global.snapshot().get(&Key::global(Kind::ZoneIngress, "in")).unwrap().clone();
+    let name = hashed_name("", "in", Some("west"), None);
+    let labels = [(labels::DISPLAY_NAME, "in")];
+    let accepted = arrives(&global, role(), Kind::ZoneIngress, "", &name, &labels, ingress);
+    assert_eq!(accepted, Vec::<String>::new());
+    let stored = global.snapshot().get(&Key::global(Kind::ZoneIngress, &name)).unwrap().clone();
     assert_eq!(stored.spec.get::<ZoneIngress>().unwrap().zone, "west");
 }
 
@@ -286,12 +326,15 @@ fn what_has_no_mesh_no_name_or_no_sense_is_refused_with_the_reason() {
     global.put(mesh("default"));
     global.put(resource(Kind::Zone, "", "west", &[], json!({})));
     let role = || Role::Global("west".into());
-    let refused = arrives(&global, role(), Kind::MeshService, "gone", "a", &[], json!({}));
+    let (a, web) = ([(labels::DISPLAY_NAME, "a")], [(labels::DISPLAY_NAME, "web")]);
+    let called = |mesh: &str, name: &str| hashed_name(mesh, name, Some("west"), None);
+    let refused = arrives(&global, role(), Kind::MeshService, "gone", &called("gone", "a"), &a, json!({}));
     assert_eq!(refused, ["mesh \"gone\" is not found"]);
     let refused = arrives(&global, role(), Kind::MeshService, "default", "../a b", &[], json!({}));
     assert_eq!(refused, ["\"../a b\" is not a name"]);
     let nowhere = json!({ "networking": { "address": "", "inbound": [{ "port": 80 }] } });
-    let refused = arrives(&global, role(), Kind::Dataplane, "default", "web", &[], nowhere);
+    let refused =
+        arrives(&global, role(), Kind::Dataplane, "default", &called("default", "web"), &web, nowhere);
     assert!(refused[0].contains("networking.address"), "{refused:?}");
     assert_eq!(global.names(Kind::Dataplane).len() + global.names(Kind::MeshService).len(), 0);
     let zone = Plane::new();
@@ -349,4 +392,14 @@ fn what_waits_for_meshes_has_a_bound() {
     assert_eq!(ready[0].resources.len(), 15);
     assert_eq!(ready[0].resources[0].spec, spec);
     assert_eq!(receiver.wait((0..15).map(orphan).collect()), []);
+}
+
+#[test]
+fn numbers_of_an_external_service_are_sent_although_they_are_zero() {
+    let spec = json!({ "services": { "example": { "serviceType": "external", "dataplanes": {} } } });
+    let sent = resource(Kind::ServiceInsight, "default", "all-services-default", &[], spec.clone());
+    let synced = Synced { key: sent.key, labels: sent.labels, spec: sent.spec, status: None };
+    let bytes = kds::wire::encode(&synced).unwrap();
+    let read = kds::wire::decode(Kind::ServiceInsight, &bytes).unwrap();
+    assert_eq!(read.spec.to_json(), spec);
 }
