@@ -43,13 +43,32 @@ impl fmt::Display for User {
     }
 }
 
-/// Secrets are for administrators; every other kind is open.
-pub fn check_kind(user: &User, kind: Kind, access: &Access) -> Result<(), Error> {
-    if !kind.descriptor().admin_only || user.is_among(&access.admin_resources) {
+/// Checks that a user may see resources of a kind.
+pub fn check_read_kind(user: &User, kind: Kind, access: &Access) -> Result<(), Error> {
+    check_kind(user, kind, kind.descriptor().administered.covers_reads(), access)
+}
+
+/// Checks that a user may write and delete resources of a kind.
+pub fn check_write_kind(user: &User, kind: Kind, access: &Access) -> Result<(), Error> {
+    check_kind(user, kind, kind.descriptor().administered.covers_writes(), access)
+}
+
+fn check_kind(user: &User, kind: Kind, administered: bool, access: &Access) -> Result<(), Error> {
+    if !administered || user.is_among(&access.admin_resources) {
         return Ok(());
     }
     let user = user.to_string();
-    Err(Error::AccessDenied(format!("user {user:?} cannot access the resource of type {:?}", kind.name())))
+    let name = kind.name();
+    // In Kuma's words where Kuma refuses, too.
+    if kind.descriptor().administered.covers_reads() {
+        return Err(Error::AccessDenied(format!(
+            "user {user:?} cannot access the resource of type {name:?}"
+        )));
+    }
+    Err(Error::AccessDenied(format!(
+        "user {user:?} cannot write the resource of type {name:?}: it decides who workloads are, which takes the right \
+         to administer (access.static.adminResources)"
+    )))
 }
 
 /// Whether a user may write at all: where that is asked for, only those who say who they are.

@@ -85,8 +85,14 @@ impl Call {
         Key::new(kind, self.param("mesh"), self.param("name"))
     }
 
+    /// Checks that the user may read resources of the kind.
     pub fn check_access(&self, kind: Kind) -> Result<(), Error> {
-        access::check_kind(&self.user, kind, &self.context.settings.access)
+        access::check_read_kind(&self.user, kind, &self.context.settings.access)
+    }
+
+    /// Checks that the user may write and delete resources of the kind.
+    pub fn check_write_access(&self, kind: Kind) -> Result<(), Error> {
+        access::check_write_kind(&self.user, kind, &self.context.settings.access)
     }
 
     /// The whole body, as long as it is within the limit.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use identity::ca::{self, Sources};
 use jiff::Timestamp;
 use resources::{
-    Draft, Key, Kind, Resource, Spec, Violations,
+    Administered, Draft, Key, Kind, Resource, Spec, Violations,
     kinds::mesh::{CertificateAuthorityBackend, Mesh, Mtls},
 };
 use serde_json::Value;
@@ -70,12 +70,16 @@ pub fn may_change_authorities(context: &Context, user: &User) -> bool {
     check_administrator(context, user).is_ok()
 }
 
-/// A mesh with authorities takes them along when it is deleted.
+/// A mesh takes its authorities along when it is deleted, and what else only administrators delete. Secrets are not
+/// looked at: every mesh has the keys of its tokens.
 pub fn check_deletion(context: &Context, user: &User, snapshot: &Snapshot, name: &str) -> Result<(), Error> {
-    match stored(snapshot, name) {
-        Some(mesh) if authorities(mesh) != Mtls::default() => check_administrator(context, user),
-        _ => Ok(()),
+    if stored(snapshot, name).is_some_and(|mesh| authorities(mesh) != Mtls::default()) {
+        check_administrator(context, user)?;
     }
+    let administered = |kind: &&Kind| kind.descriptor().administered == Administered::Writes;
+    let held =
+        Kind::ALL.iter().filter(administered).find(|kind| snapshot.in_mesh(**kind, name).next().is_some());
+    held.map_or(Ok(()), |kind| access::check_write_kind(user, *kind, &context.settings.access))
 }
 
 fn check_administrator(context: &Context, user: &User) -> Result<(), Error> {

@@ -67,7 +67,7 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     check_writable(&call, kind)?;
     check_available(&call)?;
     call.mesh(&*call.snapshot()?)?;
-    call.check_access(kind)?;
+    call.check_write_access(kind)?;
     let body = call.read_body().await?;
     let Parsed { draft, unknown_fields, advice } = parse(&call, kind, &body)?;
     let key = draft.key.clone();
@@ -128,7 +128,7 @@ pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
     check_writable(&call, kind)?;
     check_available(&call)?;
     call.mesh(&*call.snapshot()?)?;
-    call.check_access(kind)?;
+    call.check_write_access(kind)?;
     let key = call.key(kind);
     let expected = versions::expected(&call)?;
     let deleted = match kind {

@@ -232,7 +232,7 @@ fn read(call: &Call, asked: WhatIfRequest, found: &mut Vec<Refused>) -> Result<Q
     let mut seen = BTreeSet::new();
     let twice = |key: &Key| Error::BadRequest(format!("{key} is given twice"));
     for Draft { parsed, .. } in &drafts {
-        call.check_access(parsed.draft.kind())?;
+        call.check_write_access(parsed.draft.kind())?;
         if !seen.insert(parsed.draft.key.clone()) {
             return Err(twice(&parsed.draft.key));
         }
@@ -242,7 +242,7 @@ fn read(call: &Call, asked: WhatIfRequest, found: &mut Vec<Refused>) -> Result<Q
         let place = format!("delete[{at}]");
         match format::kind_by_name(&r#type) {
             Ok(kind) => {
-                call.check_access(kind)?;
+                call.check_write_access(kind)?;
                 let mesh = mesh.unwrap_or_else(|| call.param("mesh").to_owned());
                 let mesh = if kind.descriptor().scope == Scope::Mesh { mesh } else { String::new() };
                 let key = Key::new(kind, &mesh, &name);

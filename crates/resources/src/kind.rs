@@ -13,6 +13,10 @@ use crate::{
     policy::{self, Policy},
 };
 
+mod administered;
+
+pub use administered::Administered;
+
 /// Whether a resource lives in a mesh or stands alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
@@ -51,7 +55,7 @@ pub struct Descriptor {
     pub sync: Sync,
     pub policy: Option<PolicyTraits>,
     pub read_only: bool,
-    pub admin_only: bool,
+    pub administered: Administered,
     pub has_status: bool,
     /// The kind that reports on this one; `_overview` joins the two.
     pub insight: Option<Kind>,
@@ -74,7 +78,7 @@ const fn inline(name: &'static str, path: &'static str, scope: Scope) -> Descrip
         },
         policy: None,
         read_only: false,
-        admin_only: false,
+        administered: Administered::Nothing,
         has_status: false,
         insight: None,
     }
@@ -128,7 +132,10 @@ impl Descriptor {
         Descriptor { read_only: true, ..self }
     }
     const fn admin_only(self) -> Self {
-        Descriptor { admin_only: true, ..self }
+        Descriptor { administered: Administered::Everything, ..self }
+    }
+    const fn admin_writes(self) -> Self {
+        Descriptor { administered: Administered::Writes, ..self }
     }
     const fn with_status(self) -> Self {
         Descriptor { has_status: true, ..self }
@@ -359,9 +366,11 @@ table! {
         MeshMultiZoneService(k::mesh_multi_zone_service::MeshMultiZoneService) =
             spec("MeshMultiZoneService", "meshmultizoneservices", InMesh).short("mzsvc").global_to_zones().with_status();
         MeshIdentity(k::mesh_identity::MeshIdentity) =
-            spec("MeshIdentity", "meshidentities", InMesh).short("mid").global_to_zones().zone_to_global().with_status();
+            spec("MeshIdentity", "meshidentities", InMesh).short("mid")
+                .global_to_zones().zone_to_global().with_status().admin_writes();
         MeshTrust(k::mesh_trust::MeshTrust) =
-            spec("MeshTrust", "meshtrusts", InMesh).short("mtrust").global_to_zones().zone_to_global().with_status();
+            spec("MeshTrust", "meshtrusts", InMesh).short("mtrust")
+                .global_to_zones().zone_to_global().with_status().admin_writes();
         MeshOpenTelemetryBackend(k::mesh_open_telemetry_backend::MeshOpenTelemetryBackend) =
             spec("MeshOpenTelemetryBackend", "meshopentelemetrybackends", InMesh).short("motb")
                 .global_to_zones().zone_to_global().with_status();

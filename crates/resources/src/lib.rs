@@ -23,7 +23,7 @@ mod shape;
 pub mod superseded;
 pub mod violation;
 
-pub use kind::{Descriptor, Form, Kind, Scope, Spec, Status};
+pub use kind::{Administered, Descriptor, Form, Kind, Scope, Spec, Status};
 pub use policy::PolicyTraits;
 pub use resource::{Draft, Key, Labels, Resource};
 pub use schema::{NoStatus, Schema, Subject};

@@ -7,7 +7,7 @@ use identity::{KeyPair, Purpose, SigningKey, UserToken, signing_key, token};
 use jiff::{SignedDuration, Timestamp};
 use resources::Kind;
 use runtime::listen::{Owner, Peer};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::body::timeout;
 
 use crate::{
@@ -358,4 +358,69 @@ async fn a_local_administrators_token_is_checked_where_it_asks_who_it_is() {
     let good = token::issue(&john(&[]), &key, Timestamp::now(), hour).unwrap();
     assert_eq!(name(&world, local("/who-am-i", &good)).await, ADMIN);
     world.send(local("/meshes", "nonsense")).await.expect(200);
+}
+
+fn trust(name: &str) -> Value {
+    let pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----";
+    let bundles = json!([{ "type": "Pem", "pem": { "value": pem } }]);
+    let spec = json!({ "trustDomain": "default", "caBundles": bundles });
+    json!({ "type": "MeshTrust", "mesh": "default", "name": name, "spec": spec })
+}
+
+fn mesh_identity(name: &str) -> Value {
+    let bundled = json!({ "insecureAllowSelfSigned": true, "autogenerate": { "enabled": true } });
+    let spec = json!({
+        "selector": { "dataplane": {} },
+        "spiffeID": { "path": "/x" },
+        "provider": { "type": "Bundled", "bundled": bundled },
+    });
+    json!({ "type": "MeshIdentity", "mesh": "default", "name": name, "spec": spec })
+}
+
+#[tokio::test]
+async fn writers_of_policies_cannot_write_what_decides_who_workloads_are() {
+    let authn = Authn { require_for_writes: true, ..Authn::default() };
+    let world = World::with(zone(), Settings { authn, ..Settings::default() }).await;
+    let pair = KeyPair::generate().unwrap();
+    world.store_draft(signing_key::draft(Purpose::User, "1", &pair)).await;
+    let key = SigningKey { kid: "1".into(), pair };
+    let hour = std::time::Duration::from_secs(3600);
+    let token = token::issue(&john(&["team-a"]), &key, Timestamp::now(), hour).unwrap();
+    let of_team = |method: Method, path: &str, body: &Value| {
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        let mut request = remote(method, path, body);
+        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        request
+    };
+    let policy = timeout("one", "1s");
+    world.send(of_team(Method::PUT, "/meshes/default/meshtimeouts/one", &policy)).await.expect(201);
+    for (kind, collection, make) in [
+        ("MeshTrust", "meshtrusts", trust as fn(&str) -> Value),
+        ("MeshIdentity", "meshidentities", mesh_identity),
+    ] {
+        let path = format!("/meshes/default/{collection}");
+        world.put(&format!("{path}/stored"), &make("stored")).await.expect(201);
+        let what_if = "/meshes/default/_what-if";
+        let deletion = json!({ "delete": [{ "type": kind, "name": "stored" }] });
+        for refused in [
+            of_team(Method::PUT, &format!("{path}/mine"), &make("mine")),
+            of_team(Method::PUT, &format!("{path}/stored"), &make("stored")),
+            of_team(Method::DELETE, &format!("{path}/stored"), &Value::Null),
+            of_team(Method::POST, what_if, &json!({ "resources": [make("mine")] })),
+            of_team(Method::POST, what_if, &deletion),
+            of_team(
+                Method::POST,
+                &format!("{what_if}?only=admission"),
+                &json!({ "resources": [make("mine")] }),
+            ),
+            of_team(Method::DELETE, "/meshes/default", &Value::Null),
+        ] {
+            let problem = world.send(refused).await.expect_problem_titled(403, "Access Denied");
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains(&format!("{kind:?}")) && detail.contains("adminResources"), "{detail}");
+        }
+        world.send(of_team(Method::GET, &path, &Value::Null)).await.expect(200);
+        world.send(of_team(Method::GET, &format!("{path}/stored"), &Value::Null)).await.expect(200);
+        world.delete(&format!("{path}/stored")).await.expect(200);
+    }
 }
