@@ -41,3 +41,23 @@ pub const PROTOCOL: &str = "kuma.io/protocol";
 pub const K8S_NAMESPACE: &str = "k8s.kuma.io/namespace";
 pub const K8S_SERVICE_ACCOUNT: &str = "k8s.kuma.io/service-account";
 pub const K8S_HEADLESS: &str = "k8s.kuma.io/is-headless-service";
+
+/// Labels of a proxy's own resource that its control plane gives. They decide which record on global is the proxy's,
+/// whether it has one, and which policies are for it.
+pub const OF_CONTROL_PLANE: [&str; 15] = [
+    DISPLAY_NAME,
+    ORIGIN,
+    ZONE,
+    ENV,
+    MESH,
+    POLICY_ROLE,
+    MANAGED_BY,
+    PROXY_TYPE,
+    EFFECT,
+    KDS_SYNC,
+    OWN_PERMISSIONS,
+    LISTENER_ZONE_INGRESS,
+    LISTENER_ZONE_EGRESS,
+    DELETION_GRACE_PERIOD,
+    K8S_NAMESPACE,
+];

@@ -22,6 +22,7 @@ use resources::{
     Draft, Key, Kind, Resource, Spec,
     format::{self, yaml},
     kinds::dataplane::Dataplane,
+    labels,
 };
 use serde_json::json;
 
@@ -187,15 +188,17 @@ fn own_definition(request: &Request, kind: Kind) -> Result<Draft, Refusal> {
     Ok(draft)
 }
 
-/// A valid resource of a kind from YAML or JSON text.
+/// A valid resource of a kind from the YAML or JSON text of a proxy, without the labels that are not the proxy's to
+/// give: others would take its word for where it is and what it is called.
 pub fn read_definition(text: &str, kind: Kind) -> Result<Draft, String> {
     let documents = yaml::documents(text).map_err(|error| format!("the {kind} cannot be read: {error}"))?;
     let [document] = <[yaml::Document; 1]>::try_from(documents)
         .map_err(|documents| format!("expected one {kind}, found {} documents", documents.len()))?;
-    let draft = format::parse(document.value).map_err(|error| error.to_string())?.draft;
+    let mut draft = format::parse(document.value).map_err(|error| error.to_string())?.draft;
     if draft.kind() != kind {
         return Err(format!("expected a {kind}, found {}", draft.key));
     }
+    draft.labels.retain(|name, _| !labels::OF_CONTROL_PLANE.contains(&name.as_str()));
     match draft.validate().into_result() {
         Ok(()) => Ok(draft),
         Err(violations) => Err(format!("the {kind} is not valid: {violations}")),

@@ -109,7 +109,7 @@ impl Registration {
             let stored = snapshot.get(&self.proxy.key());
             stored.map_or(Ok(()), |stored| self.credentials.allow_replacing(stored))?;
             let draft = draft(stored.map(|stored| &stored.spec));
-            let admitted = registrar.admit(draft, &snapshot, Timestamp::now()).map_err(refused)?;
+            let admitted = registrar.admit_of_proxy(draft, &snapshot, Timestamp::now()).map_err(refused)?;
             match registrar.commit(admitted.pending).await {
                 Ok(_) => return Ok(()),
                 Err(Refusal::Store(error)) if error.is_outdated() && attempts < ATTEMPTS => {

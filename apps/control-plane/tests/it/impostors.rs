@@ -255,3 +255,70 @@ async fn a_certificate_is_not_made_for_a_dataplane_that_was_replaced_since_the_l
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     assert_eq!(server.context.issuer.signed(), 1);
 }
+
+/// Labels that would make global take a proxy for another one, or for none.
+const NOT_A_PROXYS: [(&str, &str); 8] = [
+    ("kuma.io/display-name", "payments-2"),
+    ("kuma.io/origin", "global"),
+    ("kuma.io/zone", "west"),
+    ("kuma.io/env", "kubernetes"),
+    ("kuma.io/mesh", "elsewhere"),
+    ("kuma.io/kds-sync", "disabled"),
+    ("kuma.io/managed-by", "meshservice-generator"),
+    ("k8s.kuma.io/namespace", "kube-system"),
+];
+
+fn labelled(labels: &[(&str, &str)]) -> Resource {
+    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Resource { labels: labels.collect(), ..payments_1("payments") }
+}
+
+/// Expects the labels that the control plane gives, and the proxy's own.
+fn assert_labels_of_control_plane(stored: &Resource, zone: &str) {
+    for (name, value) in [
+        ("kuma.io/display-name", None),
+        ("kuma.io/origin", Some("zone")),
+        ("kuma.io/zone", Some(zone)),
+        ("kuma.io/env", Some("universal")),
+        ("kuma.io/mesh", Some("default")),
+        ("kuma.io/kds-sync", None),
+        ("kuma.io/managed-by", None),
+        ("k8s.kuma.io/namespace", None),
+        ("team", Some("a")),
+    ] {
+        assert_eq!(stored.label(name), value, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_does_not_say_what_it_is_called_elsewhere_and_where_it_comes_from() {
+    let server = server(LONG).await;
+    let brought = labelled(&[&NOT_A_PROXYS[..], &[("team", "a")]].concat());
+    certified(&server, bringing(&brought), &for_name("payments-1")).await;
+    assert_labels_of_control_plane(&stored(&server).unwrap(), &server.context.zone);
+}
+
+#[tokio::test]
+async fn labels_that_a_proxy_was_stored_with_before_are_corrected_when_it_comes_back() {
+    let server = server(LONG).await;
+    let before = labelled(&[("kuma.io/display-name", "payments-2"), ("kuma.io/origin", "global")]);
+    server.world.put([before]).await;
+    certified(&server, bringing(&labelled(&[("team", "a")])), &for_name("payments-1")).await;
+    assert_labels_of_control_plane(&stored(&server).unwrap(), &server.context.zone);
+}
+
+#[test]
+fn neither_does_a_zone_proxy() {
+    for (kind, proxy_type) in [(Kind::ZoneIngress, "ingress"), (Kind::ZoneEgress, "egress")] {
+        let mut labels: serde_json::Map<_, _> =
+            NOT_A_PROXYS.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        labels.insert("team".to_owned(), json!("a"));
+        let definition = json!({ "type": kind.name(), "name": "gate", "labels": labels,
+            "networking": { "address": "127.0.0.7", "port": 10001 } });
+        let metadata =
+            json!({ "dataplane.proxyType": proxy_type, "dataplane.resource": definition.to_string() });
+        let proxy = IdentifiedProxy::identify(".gate", metadata).unwrap();
+        let own: Vec<_> = proxy.own_dataplane.unwrap().labels.into_iter().collect();
+        assert_eq!(own, [("team".to_owned(), "a".to_owned())], "{kind}");
+    }
+}

@@ -36,6 +36,13 @@ pub struct Pending {
     pub(super) secrets: Vec<PendingSecret>,
 }
 
+/// Writer of a draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Author {
+    User,
+    Proxy,
+}
+
 /// A secret that is made when it is stored.
 #[derive(Debug, Clone)]
 pub(super) struct PendingSecret {
@@ -75,6 +82,26 @@ impl Pending {
 impl Registrar {
     /// Whether a user may put this draft, by the rules of [`Registrar::put`].
     pub fn admit(&self, draft: Draft, snapshot: &Snapshot, now: Timestamp) -> Result<Admitted, Refusal> {
+        self.admit_of(Author::User, draft, snapshot, now)
+    }
+
+    /// As [`Registrar::admit`], for the resource that a proxy brings along.
+    pub fn admit_of_proxy(
+        &self,
+        draft: Draft,
+        snapshot: &Snapshot,
+        now: Timestamp,
+    ) -> Result<Admitted, Refusal> {
+        self.admit_of(Author::Proxy, draft, snapshot, now)
+    }
+
+    fn admit_of(
+        &self,
+        author: Author,
+        draft: Draft,
+        snapshot: &Snapshot,
+        now: Timestamp,
+    ) -> Result<Admitted, Refusal> {
         self.check_writable(draft.kind())?;
         check_mesh(snapshot, &draft.key)?;
         let existing = snapshot.get(&draft.key);
@@ -90,7 +117,8 @@ impl Registrar {
         let mut resource = self.complete(draft, existing.map(Arc::as_ref), now);
         warnings.extend(snis::warnings(&given, &resource));
         snis::check(&resource, existing.map(Arc::as_ref), (snapshot, &self.snis), &mut found);
-        if let Some(existing) = existing {
+        // Labels of a proxy's resource are the control plane's, which corrects those that are stored.
+        if let Some(existing) = existing.filter(|_| author == Author::User) {
             labels::validate_immutable(&existing.labels, &resource.labels, &mut found);
         }
         found.into_result().map_err(Refusal::Invalid)?;
