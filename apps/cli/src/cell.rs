@@ -3,6 +3,8 @@
 use jiff::{Timestamp, Unit};
 use serde_json::Value;
 
+use crate::terminal;
+
 /// A title and how its cell is read from a resource.
 pub type Column = (&'static str, fn(&Value) -> String);
 
@@ -20,9 +22,10 @@ fn or_dash(cell: String) -> String {
     if cell.is_empty() { "-".to_owned() } else { cell }
 }
 
+/// What a server says, in one line.
 pub fn text(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => terminal::one_line(text),
         Value::Null => String::new(),
         other => other.to_string(),
     }

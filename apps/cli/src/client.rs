@@ -23,6 +23,7 @@ use ureq::{
 use self::redirect::Next;
 
 use crate::{
+    cell,
     config::ApiServer,
     failure::{Failure, Result},
     terminal,
@@ -232,11 +233,12 @@ impl Answer {
     /// Why the server refused, from its error JSON.
     pub fn refusal(&self) -> String {
         let error: Value = serde_json::from_str(&self.body).unwrap_or_default();
-        let text = |field: &str| error[field].as_str().unwrap_or_default().to_owned();
+        let text = |field: &str| cell::text(&error[field]);
         let (title, detail) = (text("title"), text("detail"));
         let mut said = match (title.is_empty(), detail.is_empty()) {
             (true, true) => {
                 let body: String = self.body.trim().chars().take(300).collect();
+                let body = terminal::one_line(&body);
                 return format!("the control plane answered {}: {body}", self.status)
                     .trim_end_matches(": ")
                     .to_owned();
@@ -248,8 +250,11 @@ impl Answer {
         for (list, message) in [("invalid_parameters", "reason"), ("causes", "message")] {
             let causes: Vec<&Value> = error[list].as_array().into_iter().flatten().collect();
             for cause in &causes {
-                let (field, message) = (cause["field"].as_str(), cause[message].as_str());
-                said.push_str(&format!("\n* {}: {}", field.unwrap_or_default(), message.unwrap_or_default()));
+                said.push_str(&format!(
+                    "\n* {}: {}",
+                    cell::text(&cause["field"]),
+                    cell::text(&cause[message])
+                ));
             }
             if !causes.is_empty() {
                 break;

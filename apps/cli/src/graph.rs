@@ -11,7 +11,6 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use crate::{
-    cell::text,
     client::{Client, query_value, segment},
     failure::Result,
     output, terminal,
@@ -116,6 +115,11 @@ impl Node {
             client: access == "none",
         }
     }
+}
+
+/// The text as it is: identifiers are compared, and each form of drawing has its own way of making text safe.
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 impl Drawing {

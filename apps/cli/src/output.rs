@@ -108,7 +108,7 @@ pub fn columns(rows: impl IntoIterator<Item = Vec<String>>) -> String {
 fn lines(mut table: Table, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     table.load_preset(presets::NOTHING);
     for row in rows {
-        table.add_row(row.into_iter().map(|cell| cell.replace(['\n', '\r', '\t'], " ")));
+        table.add_row(row.into_iter().map(|cell| terminal::one_line(&cell)));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 3)).set_cell_alignment(CellAlignment::Left);

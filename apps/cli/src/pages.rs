@@ -10,6 +10,11 @@ use crate::{
 /// As many as the REST API gives at once.
 const LARGEST_PAGE: u32 = 1000;
 
+/// So many pages are no list of a control plane, which fills them.
+const MOST_PAGES: usize = 10_000;
+/// So large are all pages of a list together at most.
+const MOST_BYTES: usize = 512 * 1024 * 1024;
+
 /// What one look at the control plane found.
 pub struct Found {
     pub items: Vec<Value>,
@@ -73,9 +78,14 @@ impl<'a> List<'a> {
         let mut offset = from;
         let mut after = String::new();
         let mut items = Vec::new();
-        loop {
+        let mut bytes: usize = 0;
+        for _ in 0..MOST_PAGES {
             let skipped = if offset > 0 { format!("{after}&offset={offset}") } else { String::new() };
             let answer = client.get(&format!("{path}?size={page_size}{skipped}{filters}"))?;
+            bytes = bytes.saturating_add(answer.body.len());
+            if bytes > MOST_BYTES {
+                break;
+            }
             let revision = answer.revision.clone();
             let mut page = answer.json(attempted)?;
             let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) else {
@@ -83,7 +93,13 @@ impl<'a> List<'a> {
             };
             let more = !page["next"].is_null() && !found.is_empty();
             offset += found.len() as u64;
-            after = cursor(page["next"].as_str().unwrap_or_default());
+            let next = cursor(page["next"].as_str().unwrap_or_default());
+            if more && all && !next.is_empty() && next == after {
+                return Err(Failure::failed(format!(
+                    "{attempted}: the list does not end: the control plane names the same next page twice"
+                )));
+            }
+            after = next;
             items.extend(found);
             if !all || !more {
                 let total = page["total"].as_u64().unwrap_or(items.len() as u64);
@@ -91,6 +107,10 @@ impl<'a> List<'a> {
                 return Ok(Found { items, total, next_offset, revision, rest: page });
             }
         }
+        Err(Failure::failed(format!(
+            "{attempted}: the list does not end: it has more than {MOST_PAGES} pages or {MOST_BYTES} bytes; is there a \
+             control plane at this address?"
+        )))
     }
 }
 

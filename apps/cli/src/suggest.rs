@@ -102,8 +102,7 @@ pub fn documents(permissions: &[Value]) -> String {
     let documents = permissions.iter().map(|permission| {
         let seen = items(&permission["evidence"]).iter().map(evidence);
         let notes = items(&permission["notes"]).iter().map(|note| format!("note: {}", text(note)));
-        // A comment ends with its line, whatever the control plane says.
-        let comments = seen.chain(notes).map(|line| format!("# {}\n", line.replace(['\n', '\r'], " ")));
+        let comments = seen.chain(notes).map(|line| format!("# {line}\n"));
         format!("{}{}", comments.collect::<String>(), output::yaml(&permission["resource"]))
     });
     documents.collect::<Vec<String>>().join("---\n")

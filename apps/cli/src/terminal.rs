@@ -45,6 +45,12 @@ fn commands(letter: char) -> bool {
     reverses || letter.is_control() && letter != '\n' && letter != '\t'
 }
 
+/// The text in one line, as it can stand in a cell or in a sentence: a name with a line break must not look like a line
+/// of our own.
+pub fn one_line(text: &str) -> String {
+    printable(text).replace('\n', "\\n").replace('\t', "\\t")
+}
+
 pub fn warn(text: &str) {
     talk(&format!("warning: {text}"));
 }

@@ -4,7 +4,7 @@ use resources::{Draft, format::universal, labels};
 use serde_json::Value;
 
 use super::plan::Planned;
-use crate::{client::Client, failure::Result};
+use crate::{cell, client::Client, failure::Result};
 
 /// What applying a resource did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,8 @@ fn put(planned: &Planned, path: &str, client: &Client) -> Result<(Action, Vec<St
         .as_array()
         .into_iter()
         .flatten()
-        .filter_map(|w| w.as_str().map(str::to_owned))
+        .filter(|warning| warning.is_string())
+        .map(cell::text)
         .collect();
     for field in &planned.unknown_fields {
         if !warnings.iter().any(|warning| warning.contains(field.as_str())) {

@@ -1,7 +1,7 @@
 //! Where input comes from: files, directories, URLs, stdin.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
     time::Duration,
@@ -14,6 +14,11 @@ use crate::{
     failure::{Failure, Result},
     terminal,
 };
+
+/// How large all texts of one command may be together.
+const MAX_TOTAL: usize = 4 * MAX_BYTES;
+/// How many files a directory may contribute.
+const MAX_FILES: usize = 100_000;
 
 /// One text and the name that its mistakes are reported with.
 #[derive(Debug)]
@@ -32,7 +37,7 @@ pub fn read(files: &[String], recursive: bool, timeout: Duration) -> Result<Vec<
     if files.iter().filter(|file| *file == "-").count() > 1 {
         return Err(Failure::invalid("stdin can be read only once; pass one -f -"));
     }
-    let mut texts = Vec::new();
+    let mut texts: Vec<Text> = Vec::new();
     for file in files {
         if file == "-" {
             texts.push(stdin()?);
@@ -48,24 +53,46 @@ pub fn read(files: &[String], recursive: bool, timeout: Duration) -> Result<Vec<
             }
             for path in found {
                 texts.push(from_file(&path)?);
+                check_total(&texts)?;
             }
         } else {
             texts.push(from_file(Path::new(file))?);
         }
+        check_total(&texts)?;
     }
     Ok(texts)
 }
 
 fn stdin() -> Result<Text> {
-    let mut bytes = Vec::new();
-    io::stdin().lock().take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(Text { name: "stdin".to_owned(), bytes })
+    bounded("stdin".to_owned(), io::stdin().lock())
 }
 
 fn from_file(path: &Path) -> Result<Text> {
     let name = path.display().to_string();
-    let bytes = fs::read(path).map_err(|error| Failure::invalid(format!("{name}: {error}")))?;
+    let file = File::open(path).map_err(|error| Failure::invalid(format!("{name}: {error}")))?;
+    bounded(name, file)
+}
+
+/// Reads no more than a text may have: a device or a pipe need not end.
+fn bounded(name: String, from: impl Read) -> Result<Text> {
+    let mut bytes = Vec::new();
+    let read = from.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::invalid(format!("{name}: {error}")))?;
+    if bytes.len() > MAX_BYTES {
+        return Err(Failure::invalid(format!(
+            "{name}: larger than {MAX_BYTES} bytes, the most that one text may have; split it"
+        )));
+    }
     Ok(Text { name, bytes })
+}
+
+fn check_total(texts: &[Text]) -> Result<()> {
+    if texts.iter().map(|text| text.bytes.len()).sum::<usize>() <= MAX_TOTAL {
+        return Ok(());
+    }
+    Err(Failure::invalid(format!(
+        "the input is larger than {MAX_TOTAL} bytes, the most that one command reads; apply it in parts"
+    )))
 }
 
 /// Files by name, so that the order does not depend on the file system.
@@ -84,6 +111,12 @@ fn files_below(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Resu
             }
         } else if is_input && path.is_file() {
             found.push(path);
+            if found.len() > MAX_FILES {
+                return Err(Failure::invalid(format!(
+                    "{}: more than {MAX_FILES} files; apply the directory in parts",
+                    folder.display()
+                )));
+            }
         }
     }
     Ok(())

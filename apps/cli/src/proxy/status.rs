@@ -184,7 +184,7 @@ fn refusals(items: &[Value]) -> String {
                 text(&item["name"]),
                 text(&rejection["name"])
             ));
-            for line in text(&rejection["message"]).lines() {
+            for line in rejection["message"].as_str().unwrap_or_default().lines() {
                 out.push_str(&format!("  {line}\n"));
             }
             let policies = cell::list(&rejection["policies"], text).replace(',', ", ");

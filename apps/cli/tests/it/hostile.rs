@@ -104,6 +104,55 @@ fn names_from_the_network_command_no_terminal_and_stay_data() {
 }
 
 #[test]
+fn a_line_break_in_a_name_makes_no_line() {
+    let server = Server::start();
+    let name = "a\nerror: \tforged";
+    let mesh = json!({"type": "Mesh", "name": name});
+    server.on("GET", "/meshes?size=1000", 200, json!({"total": 1, "items": [mesh], "next": null}));
+    let detail =
+        json!({"title": name, "detail": name, "invalid_parameters": [{"field": name, "reason": name}]});
+    server.on("GET", "/meshes/b", 500, detail);
+    server.reply("GET", "/meshes/c", 500, &[], name);
+    let program = Program::of(&server);
+    let shown = "a\\nerror: \\tforged";
+    for format in ["table", "name"] {
+        let listed = program.run(&["get", "meshes", "-o", format]).ok();
+        assert!(listed.out.contains(shown) && !listed.out.contains("\nerror"), "{listed:#?}");
+    }
+    for mesh in ["b", "c"] {
+        let refused = program.run(&["get", "mesh", mesh]).failed(1).says(shown);
+        assert!(!refused.err.contains("\nerror"), "{refused:#?}");
+    }
+}
+
+#[test]
+fn a_list_without_an_end_is_a_failure() {
+    let server = Server::start();
+    let page = |next: &str| json!({"total": 1, "items": [{"type": "Mesh", "name": "a"}], "next": next});
+    server.on("GET", "/meshes?size=1000", 200, page("http://cp/meshes?after=x"));
+    for offset in 1..4 {
+        let path = format!("/meshes?size=1000&after=x&offset={offset}");
+        server.on("GET", &path, 200, page("http://cp/meshes?after=x"));
+    }
+    server.on("GET", "/_resources", 200, json!({"resources": []}));
+    let program = Program::of(&server);
+    program.run(&["get", "meshes"]).failed(1).says("the list does not end");
+    let exported = program.run(&["export"]);
+    assert_eq!(exported.code, 1, "{exported:#?}");
+    assert!(exported.err.contains("the list does not end"), "{exported:#?}");
+}
+
+#[test]
+fn input_without_an_end_is_refused_before_memory_is() {
+    let program = Program::new();
+    let ended = program.run(&["apply", "--dry-run", "-f", "/dev/zero"]).failed(2);
+    ended.says("/dev/zero: larger than 67108864 bytes").says("split it");
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let ended = program.command(&["apply", "--dry-run"]).stdin(zero).output().unwrap();
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("stdin: larger than"), "{ended:?}");
+}
+
+#[test]
 fn a_reader_that_left_is_no_failure_and_no_panic() {
     let server = Server::start();
     let items: Vec<Value> = (0..500).map(|i| json!({"type": "Mesh", "name": format!("mesh-{i}")})).collect();

@@ -120,7 +120,7 @@ fn a_comment_stays_one_whatever_a_control_plane_says() {
     let permission = json!({ "resource": resource, "evidence": [called], "notes": ["it selects\nmore"] });
     server.on("GET", "/meshes/default/_suggestions", 200, json!({ "permissions": [permission] }));
     let ran = Program::of(&server).run(&["suggest", "permissions"]).ok();
-    assert!(ran.lines()[0].starts_with("# spiffe://default/web name: other called backend"), "{ran:#?}");
-    assert_eq!(ran.lines()[1], "# note: it selects more");
+    assert!(ran.lines()[0].starts_with(r"# spiffe://default/web\nname: other called backend"), "{ran:#?}");
+    assert_eq!(ran.lines()[1], r"# note: it selects\nmore");
     assert_eq!(resources::format::yaml::documents(&ran.out).unwrap()[0].value, resource);
 }

@@ -26,6 +26,10 @@ const MAX_REPLAYED_EVENTS: usize = 100_000;
 /// The longest part of a source line a snippet shows.
 const SNIPPET_WIDTH: usize = 120;
 
+/// From this length on, letters without a break may be an encoded key.
+const SHORTEST_KEY: usize = 32;
+const HIDDEN: &str = "(not shown: it may be a key)";
+
 /// One document of a YAML stream and the line it starts on, counted from 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
@@ -167,18 +171,39 @@ fn snippet(text: &str, line: usize, column: usize) -> String {
         return String::new();
     }
     let width = line.to_string().len();
+    let secret = secret_lines(text, line);
     let mut out = String::new();
     let first = line.saturating_sub(3);
     for (index, source) in text.lines().enumerate().skip(first).take(line - first) {
         let shown: String =
             source.chars().take(SNIPPET_WIDTH).map(|c| if c == '\t' { ' ' } else { c }).collect();
-        let _ = writeln!(out, "{:>width$} | {}", index + 1, shown.trim_end());
+        let shown = if secret[index] { HIDDEN } else { shown.trim_end() };
+        let _ = writeln!(out, "{:>width$} | {shown}", index + 1);
     }
-    if column <= SNIPPET_WIDTH {
+    if column <= SNIPPET_WIDTH && !secret.get(line - 1).is_some_and(|secret| *secret) {
         let _ = write!(out, "{:>width$} | {}^", "", " ".repeat(column - 1));
     }
     out.truncate(out.trim_end().len());
     out
+}
+
+/// The lines up to `last` that may hold a part of a key: those of a PEM block, and those with a run of letters as long
+/// as encoded keys have.
+fn secret_lines(text: &str, last: usize) -> Vec<bool> {
+    let mut within = false;
+    let judge = |line: &str| {
+        let begins = line.contains("-----BEGIN");
+        within |= begins;
+        let is_secret = within || has_long_run(line);
+        within &= !line.contains("-----END");
+        is_secret
+    };
+    text.lines().take(last).map(judge).collect()
+}
+
+fn has_long_run(line: &str) -> bool {
+    let is_encoded = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
+    line.split(|c| !is_encoded(c)).any(|run| run.len() >= SHORTEST_KEY)
 }
 
 /// `1e3` and `0777` are read as fractions that happen to be whole; everyone expects integers.
@@ -280,6 +305,19 @@ mod tests {
         assert_eq!(broken.snippet, "1 | type: Mesh\n2 | name: : b\n  |       ^");
         let broken = error("a: 1\n\tb: 2\n");
         assert_eq!((broken.line, broken.column), (2, 1), "{broken}");
+    }
+
+    #[test]
+    fn no_part_of_a_key_is_shown() {
+        let pem = "type: Secret\ndata: -----BEGIN PRIVATE KEY-----\nMIIEvQIBADAN\nBgkqhkiG9w0B: : x\n";
+        let base64 = format!("type: Secret\ndata: {}: : x\n", "TUlJRXZRSUJB".repeat(4));
+        for text in [pem, &base64] {
+            let shown = error(text).to_string();
+            for part in ["MIIE", "BgkqhkiG", "TUlJRXZR"] {
+                assert!(!shown.contains(part), "{shown}");
+            }
+            assert!(shown.contains("1 | type: Secret") || shown.contains(HIDDEN), "{shown}");
+        }
     }
 
     #[test]
