@@ -49,8 +49,19 @@ pub fn summary(demo: &Demo, took: Duration) {
         }
         (None, None) => {}
     }
-    println!("  files and logs  {}\n", relative(&demo.stage.home));
+    println!("  files and logs  {}", relative(&demo.stage.home));
+    println!("\nThe demo itself sends 5 requests a second to the page, for an hour at most.");
+    println!("{}\n", reachable_from(demo));
     next_steps(demo);
+}
+
+/// Where the addresses of the demo can be used.
+fn reachable_from(demo: &Demo) -> &'static str {
+    if demo.network.is_some() {
+        "Its addresses are of network namespaces on this machine: no other machine reaches them."
+    } else {
+        "It listens on loopback addresses only: no other machine reaches it."
+    }
 }
 
 /// The command to ask the demo with.

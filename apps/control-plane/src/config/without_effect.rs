@@ -11,7 +11,8 @@ use serde_json::Value;
 pub use self::table::{ROWS, Row};
 use super::section::join;
 
-/// Branches of the file that are for Kubernetes alone. Kuma ignores them elsewhere, too.
+/// Branches of the file that are for Kubernetes alone. Kuma ignores them elsewhere, too. A setting of them that stands in
+/// the table is named all the same: it decides how proxies name what they have.
 const OTHER_ENVIRONMENTS: &[&str] = &["runtime.kubernetes", "store.kubernetes"];
 
 /// Beginnings of variables that Kuma's control plane has.
@@ -89,9 +90,6 @@ pub(super) fn usual_name(variable: &str) -> &str {
 
 /// The keys at and below `path` whose value is not Kuma's default.
 pub(super) fn changed(path: &str, value: &Value) -> Vec<String> {
-    if is_for_another_environment(path) {
-        return Vec::new();
-    }
     let row = ROWS.iter().find(|(key, ..)| *key == path);
     match (row, value) {
         (Some((.., default)), value) => {
@@ -101,7 +99,7 @@ pub(super) fn changed(path: &str, value: &Value) -> Vec<String> {
         (None, Value::Object(fields)) => {
             fields.iter().flat_map(|(key, value)| changed(&join(path, key), value)).collect()
         }
-        (None, value) if is_nothing(value) => Vec::new(),
+        (None, value) if is_for_another_environment(path) || is_nothing(value) => Vec::new(),
         (None, _) => vec![path.to_owned()],
     }
 }
@@ -146,4 +144,35 @@ fn is_nothing(value: &Value) -> bool {
 
 fn starts_with_one_of(known: &[&str], name: &str) -> bool {
     known.iter().any(|known| if known.ends_with('_') { name.starts_with(known) } else { name == *known })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::source::parse;
+
+    fn warnings(text: &str, environment: &[(&str, &str)]) -> Vec<String> {
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        parse(text, environment).unwrap().warnings
+    }
+
+    #[test]
+    fn names_for_injected_proxies_are_accepted_and_named_as_without_effect() {
+        for key in ["unifiedProxyResourcesAndStatsNamingEnabled", "unifiedResourceNamingEnabled"] {
+            let path = format!("runtime.kubernetes.injector.{key}");
+            let file = |value: bool| {
+                format!("runtime: {{ kubernetes: {{ injector: {{ {key}: {value}, caCertFile: /ca }} }} }}")
+            };
+            let said = warnings(&file(true), &[]);
+            let expected = format!("without effect: {path};");
+            assert!(said.len() == 1 && said[0].contains(&expected), "{said:?}");
+            assert_eq!(warnings(&file(false), &[]), [""; 0]);
+        }
+        for part in ["PROXY_RESOURCES_AND_STATS_NAMING", "RESOURCE_NAMING"] {
+            let name = format!("KUMA_RUNTIME_KUBERNETES_INJECTOR_UNIFIED_{part}_ENABLED");
+            let said = warnings("", &[(&name, "true")]);
+            assert!(said.len() == 1 && said[0].contains(&format!("without effect: {name};")), "{said:?}");
+            assert_eq!(warnings("", &[(&name, "false")]), [""; 0]);
+        }
+        assert_eq!(warnings("", &[("KUMA_RUNTIME_KUBERNETES_INJECTOR_CA_CERT_FILE", "/ca")]), [""; 0]);
+    }
 }

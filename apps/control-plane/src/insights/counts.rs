@@ -204,6 +204,8 @@ impl Counts {
         let service = match (self.tallies.get(name), self.external.get(name)) {
             (Some(tally), _) => tally.describe(),
             (None, Some(external)) => Service {
+                // Kuma reads the numbers of every service without looking whether there are any.
+                dataplanes: Some(DataplaneStat::default()),
                 service_type: ServiceType::External,
                 address_port: address_of(external),
                 ..Service::default()

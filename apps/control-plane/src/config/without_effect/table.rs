@@ -210,6 +210,16 @@ pub const ROWS: &[Row] = &[
         "[\"meshaccesslogs\",\"meshcircuitbreakers\",\"meshfaultinjections\",\"meshhealthchecks\",\"meshhttproutes\",\"meshloadbalancingstrategies\",\"meshmetrics\",\"meshpassthroughs\",\"meshproxypatches\",\"meshratelimits\",\"meshretries\",\"meshtcproutes\",\"meshtimeouts\",\"meshtlses\",\"meshtraces\",\"meshtrafficpermissions\"]",
     ),
     ("reports.enabled", "KUMA_REPORTS_ENABLED", "false"),
+    (
+        "runtime.kubernetes.injector.unifiedProxyResourcesAndStatsNamingEnabled",
+        "KUMA_RUNTIME_KUBERNETES_INJECTOR_UNIFIED_PROXY_RESOURCES_AND_STATS_NAMING_ENABLED",
+        "false",
+    ),
+    (
+        "runtime.kubernetes.injector.unifiedResourceNamingEnabled",
+        "KUMA_RUNTIME_KUBERNETES_INJECTOR_UNIFIED_RESOURCE_NAMING_ENABLED",
+        "false",
+    ),
     ("runtime.universal.dataplaneCleanupAge", "KUMA_RUNTIME_UNIVERSAL_DATAPLANE_CLEANUP_AGE", "72h"),
     ("runtime.universal.vipRefreshInterval", "KUMA_RUNTIME_UNIVERSAL_VIP_REFRESH_INTERVAL", "500ms"),
     (

@@ -133,7 +133,7 @@ fn services_fare_as_the_proxies_that_serve_them() {
                 "issuedBackends": { "ca-1": 1 }, "zones": ["east"]
             },
             "api": { "status": "online", "dataplanes": { "total": 1, "online": 1 }, "zones": ["east"] },
-            "example": { "serviceType": "external", "addressPort": "example.com:443" },
+            "example": { "serviceType": "external", "dataplanes": {}, "addressPort": "example.com:443" },
             "web": {
                 "status": "partially_degraded", "dataplanes": { "total": 2, "online": 1, "offline": 1 },
                 "issuedBackends": { "ca-1": 1 }, "zones": ["east"]
