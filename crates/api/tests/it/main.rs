@@ -8,6 +8,7 @@ mod coverage;
 mod documents;
 mod faults;
 mod inspect;
+mod last_write;
 mod lists;
 mod log;
 mod meshes;
