@@ -8,7 +8,7 @@ use std::sync::{
 
 use api::Settings;
 use async_trait::async_trait;
-use resources::{Key, Kind, Resource, Status};
+use resources::{Kind, Resource, Status};
 use serde_json::{Value, json};
 use store::{Changes, Committed, Error, Memory, Snapshot, Store, Write};
 
@@ -140,36 +140,4 @@ async fn a_put_of_what_is_deleted_meanwhile_creates_it() {
         let answer = world.put(&format!("/meshes/default/{path}/pay"), &body).await.expect(201);
         assert_eq!(answer.header("x-kuma-outcome"), "created", "{path}");
     }
-}
-
-#[tokio::test]
-async fn every_put_of_users_gets_through_while_the_control_plane_does_not_stop_writing() {
-    let world = World::new().await;
-    for (path, body) in services(80) {
-        world.put(&format!("/meshes/default/{path}/pay"), &body).await.expect(201);
-    }
-    let store = world.registrar.store().clone();
-    let background = tokio::spawn(async move {
-        for made in 0.. {
-            for kind in [Kind::MeshService, Kind::MeshExternalService, Kind::MeshMultiZoneService] {
-                let stored =
-                    store.snapshot().unwrap().get(&Key::new(kind, "default", "pay")).unwrap().clone();
-                let resource = with_status(&stored, made % 200);
-                // Where a user was faster, the next round sees that.
-                let _ = store.write(vec![Write::Update { resource, expected: stored.version }]).await;
-            }
-            tokio::task::yield_now().await;
-        }
-    });
-    let mut refused = Vec::new();
-    for port in 1000..1100 {
-        for (path, body) in services(port) {
-            let answer = world.put(&format!("/meshes/default/{path}/pay"), &body).await;
-            if answer.status != 200 {
-                refused.push((path, answer.status));
-            }
-        }
-    }
-    background.abort();
-    assert_eq!(refused, []);
 }

@@ -362,7 +362,7 @@ impl CertificateAuthorityBackend {
 impl CertificateAuthorityBackend {
     /// Checks that the authority's Secrets can have the name that they get.
     fn check_secret_name(&self, mesh: &str, path: &Path, found: &mut Violations) {
-        // That a mesh has no name is told elsewhere.
+        // The checks of names refuse a mesh without one.
         if mesh.is_empty() {
             return;
         }
