@@ -7,6 +7,7 @@
 //! | name of an object the proxy needs for itself | [`system`] | `system_envoy_admin` |
 //! | names from before these three | [`legacy`] | `inbound:10.0.0.1:80` |
 //! | SNI, the destination inside a TLS connection between zones | [`sni`] | `sni.msvc.default.backend.http` |
+//! | name of a resource in a namespace | [`namespaced`] | `redis.kuma-demo` |
 //! | name of a synchronised resource | [`kds`] | `foo-zxw6c95d42zfz9cc` |
 //! | identity in a certificate | [`spiffe`] | `spiffe://default/backend` |
 //! | socket between an agent and its Envoy | [`socket`] | `kuma-mh-web-default.sock` |
@@ -19,6 +20,7 @@ mod fnv;
 pub mod kds;
 pub mod kri;
 pub mod legacy;
+pub mod namespaced;
 pub mod section;
 pub mod self_name;
 pub mod sni;
