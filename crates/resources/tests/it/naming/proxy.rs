@@ -68,6 +68,7 @@ fn other_descriptors_are_refused() {
         "",
         "self",
         "self_",
+        "self_trimmed_outbound",
         "self_0",
         "self_65536",
         "self_Http",
@@ -197,6 +198,7 @@ fn a_name_is_recognised_by_its_scheme() {
         Class::Legacy(LegacyName::Passthrough(IpVersion::V6, Direction::Outbound)),
     );
     check("kuma:envoy:admin", Class::Legacy(LegacyName::Renamed(system::ENVOY_ADMIN)));
+    check("outbound:trimmed", Class::Legacy(LegacyName::Renamed(system::TRIMMED)));
     check("meshaccesslog:opentelemetry:1", Class::Legacy(LegacyName::AccessLog { index: 1 }));
     check("meshaccesslog:opentelemetry:x", Class::Other);
     check("meshtrace:opentelemetry", Class::Legacy(LegacyName::Tracing(system::Tracing::OpenTelemetry)));
@@ -270,7 +272,7 @@ fn statistics_spell_older_names_their_own_way() {
 fn any_self_name() -> impl Strategy<Value = SelfName> {
     let passthrough =
         select(PASSTHROUGHS.to_vec()).prop_map(|(ip, direction)| SelfName::Passthrough(ip, direction));
-    prop_oneof![any_section().prop_map(SelfName::Inbound), passthrough, Just(SelfName::Trimmed)]
+    prop_oneof![any_section().prop_map(SelfName::Inbound), passthrough]
 }
 
 proptest! {
