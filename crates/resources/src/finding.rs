@@ -212,6 +212,10 @@ codes! {
         "An outbound or a reachable backend of a Dataplane refers to a destination that does not exist. It takes \
          effect as soon as the destination appears.",
         "Create the destination, or correct the reference.";
+    UnknownField = "unknown-field", Warning,
+        "A file has a field that its kind does not have, so the field has no effect. Files only: of what is stored, a \
+         control plane says it when it is written.",
+        "Correct the name of the field; `kumactl explain` lists the fields of a kind.";
     UnknownMode = "unknown-mode", Warning,
         "A label about trimming by permissions has an unknown value and is ignored.",
         "Use `off`, `report`, `shadow` or `enforce`.";

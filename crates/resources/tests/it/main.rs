@@ -6,4 +6,5 @@ mod nulls;
 mod policy;
 mod round_trip;
 mod schema_first;
+mod unknown_fields;
 mod virtual_outbound;
