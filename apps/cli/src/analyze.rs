@@ -90,9 +90,7 @@ fn of_mesh(client: &Client, mesh: &str) -> Result<Vec<Value>> {
 fn of_files(drafts: Vec<Draft>) -> Vec<Value> {
     let mut resources: Vec<Resource> = drafts.into_iter().map(stored).collect();
     resources.extend(assumed_meshes(&resources));
-    let mut found = findings::of_resources(resources);
-    found.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));
-    found.iter().map(shown).collect()
+    findings::of_resources(resources).iter().map(shown).collect()
 }
 
 /// A resource as a control plane would store it.

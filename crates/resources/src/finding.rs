@@ -92,7 +92,8 @@ codes! {
     Contradiction = "contradiction", Warning,
         "Permissions for the same proxies, or entries of one permission, contradict each other about the same clients. \
          In `rules` deny takes precedence; in `from` the policy with the higher precedence, and within one policy the \
-         last entry. The finding says which one takes precedence.",
+         last entry. The finding says which one takes precedence. Of many permissions it names three and counts the rest, \
+         and of one permission at most 20 clients are listed.",
         "Delete one of the two.";
     HostnameConflict = "hostname-conflict", Warning,
         "A hostname and port are claimed twice: by two VirtualOutbounds, by a VirtualOutbound and a service, or by \

@@ -3,7 +3,8 @@
 //! First rule that applies: a direct call from this machine by root or by the control plane's own user is
 //! an administrator's; then the configured kind of proof (user token or client certificate); else the
 //! caller is anonymous. An invalid token is refused rather than ignored, so that no caller works
-//! with fewer rights without noticing. A local administrator's token is validated only at `/who-am-i`,
+//! with fewer rights without noticing. An anonymous caller on this machine may be a web page in a browser, and is
+//! refused if it looks like one of somebody else. A local administrator's token is validated only at `/who-am-i`,
 //! where `kumactl config control-planes add` tries a token before it keeps it.
 
 use std::sync::Arc;
@@ -28,6 +29,11 @@ pub async fn authenticate(State(context): State<Arc<Context>>, request: Request,
     let (mut parts, body) = request.into_parts();
     match identify(&context, &parts).await {
         Ok(user) => {
+            if user == User::anonymous()
+                && let Err(refused) = local::check_unproven(&parts, &context.settings)
+            {
+                return refused.into_response();
+            }
             parts.extensions.insert(user);
             next.run(Request::from_parts(parts, body)).await
         }
