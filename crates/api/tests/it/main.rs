@@ -9,6 +9,7 @@ mod documents;
 mod faults;
 mod hosts;
 mod inspect;
+mod last_write;
 mod lists;
 mod log;
 mod meshes;

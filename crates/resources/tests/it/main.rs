@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod descriptions;
+mod every_kind;
 mod naming;
 mod nulls;
 mod policy;

@@ -117,7 +117,8 @@ pub fn validate_origin(kind: Kind, given: &Labels, setup: &Setup, found: &mut Vi
 }
 
 /// Where a resource comes from and what it was called there never changes.
-pub fn validate_immutable(before: &Labels, after: &Labels, found: &mut Violations) {
+pub fn validate_immutable(before: &Labels, after: &Labels) -> Violations {
+    let mut found = Violations::default();
     for label in [labels::ORIGIN, labels::ZONE, labels::DISPLAY_NAME] {
         let Some(was) = before.get(label) else { continue };
         let path = Path::new("labels").key(label);
@@ -129,4 +130,5 @@ pub fn validate_immutable(before: &Labels, after: &Labels, found: &mut Violation
             Some(_) => {}
         }
     }
+    found
 }

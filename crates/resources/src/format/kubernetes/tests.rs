@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     format,
+    kinds::testing,
     naming::{kds, sni},
 };
 
@@ -31,14 +32,8 @@ fn sample(kind: Kind, name: &str, labels: &[(&str, &str)]) -> Draft {
         Kind::Config => {
             fields.insert("config".into(), "text".into());
         }
-        Kind::MeshExternalService => {
-            fields.insert("spec".into(), json!({ "match": { "port": 80 } }));
-        }
-        Kind::MeshProxyPatch => {
-            fields.insert("spec".into(), json!({ "default": {} }));
-        }
         kind if kind.descriptor().form == Form::Spec => {
-            fields.insert("spec".into(), json!({}));
+            fields.insert("spec".into(), testing::least(kind));
         }
         _ => {}
     }
