@@ -42,6 +42,10 @@ section! {
         /// How many Zones are created automatically when a zone connects; others must be created by hand.
         /// This key is not Kuma's.
         max_zones: u32 = 1000, "maxZones", "KUMA_MULTIZONE_GLOBAL_KDS_MAX_ZONES";
+        /// How many resources of one kind are stored of one zone. More are refused, which `kumactl inspect zones` shows;
+        /// those that are stored stay. This key is not Kuma's.
+        max_resources_per_kind: u32 = 20_000, "maxResourcesPerKind",
+            "KUMA_MULTIZONE_GLOBAL_KDS_MAX_RESOURCES_PER_KIND";
         /// How long a zone may be away before other zones stop calling its ingresses; 0s means forever. While no zone
         /// is connected no time passes. This key is not Kuma's.
         zone_withdraw_after: GoDuration = GoDuration::from_secs(300), "zoneWithdrawAfter",
