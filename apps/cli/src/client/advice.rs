@@ -25,6 +25,9 @@ pub fn hint(error: &ureq::Error, url: &str) -> &'static str {
     match error {
         ureq::Error::Timeout(_) => "the control plane is slow or a firewall is in the way; see --api-timeout",
         ureq::Error::HostNotFound => "the host name is unknown; check the address with `kumactl config view`",
+        ureq::Error::BodyExceedsLimit(_) => {
+            "no control plane answers that much; check the address with `kumactl config view`"
+        }
         ureq::Error::Tls(_) | ureq::Error::Pem(_) => UNTRUSTED,
         error if url.starts_with("http://") && is_no_http(error) => USE_HTTPS,
         _ => {

@@ -160,7 +160,7 @@ fn run_in_small(program: &Program, arguments: &[&str]) -> (Option<i32>, String) 
     let kumactl = program.command(&[]).get_program().to_owned();
     let mut command = Command::new("sh");
     // Kilobytes of addresses: more than the largest input, far less than a device has.
-    command.args(["-c", "ulimit -v 1500000; exec \"$0\" \"$@\""]).arg(kumactl).args(arguments);
+    command.args(["-c", "ulimit -v 600000; exec \"$0\" \"$@\""]).arg(kumactl).args(arguments);
     command.env("HOME", program.home.path()).stdin(Stdio::null());
     let ended = command.output().unwrap();
     (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
