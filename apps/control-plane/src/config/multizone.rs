@@ -1,8 +1,10 @@
 //! The settings of synchronisation between control planes.
 
+use std::net::IpAddr;
+
 use resources::duration::GoDuration;
 
-use super::section::section;
+use super::{EVERYWHERE, section::section};
 
 section! {
     /// This control plane as the global one.
@@ -14,6 +16,8 @@ section! {
 section! {
     /// What zones connect to.
     pub struct GlobalKds {
+        /// Address to listen on.
+        interface: IpAddr = EVERYWHERE, "interface", "KUMA_MULTIZONE_GLOBAL_KDS_INTERFACE";
         /// Port that zones connect to; 0 means any free one.
         grpc_port: u16 = 5685, "grpcPort", "KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT";
         /// Whether zones connect with TLS (`grpcs://`).

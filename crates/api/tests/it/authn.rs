@@ -337,19 +337,28 @@ async fn the_operator_decides_who_may_see_secrets_and_the_configuration() {
 }
 
 #[tokio::test]
-async fn a_local_administrators_token_is_checked_where_it_asks_who_it_is() {
+async fn a_token_counts_for_more_than_being_an_administrator_of_the_machine() {
     let (world, key) = with_key().await;
     let local = |path: &str, token: &str| {
         let mut request = request(Method::GET, path, Body::empty());
         request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
         request
     };
-    let refused = world.send(local("/who-am-i", "nonsense")).await.expect(401).json();
-    assert!(refused["detail"].as_str().unwrap().contains("the token is malformed"), "{refused}");
     let hour = std::time::Duration::from_secs(3600);
     let good = token::issue(&john(&[]), &key, Timestamp::now(), hour).unwrap();
-    assert_eq!(name(&world, local("/who-am-i", &good)).await, ADMIN);
-    world.send(local("/meshes", "nonsense")).await.expect(200);
+    assert_eq!(name(&world, local("/who-am-i", &good)).await, "john");
+    world.send(local("/secrets", &good)).await.expect(403);
+    world.send(request(Method::GET, "/secrets", Body::empty())).await.expect(200);
+    for path in ["/who-am-i", "/meshes"] {
+        let refused = world.send(local(path, "nonsense")).await.expect(401).json();
+        assert!(refused["detail"].as_str().unwrap().contains("the token is malformed"), "{refused}");
+    }
+    // Which control plane this is, anyone may know.
+    world.send(local("/", "nonsense")).await.expect(200);
+    // Where no tokens are known, there is none to look at.
+    let authn = Authn { kind: AuthnType::AdminClientCerts, ..Authn::default() };
+    let world = World::with(zone(), Settings { authn, ..Settings::default() }).await;
+    assert_eq!(name(&world, local("/who-am-i", "nonsense")).await, ADMIN);
 }
 
 fn trust(name: &str) -> Value {
