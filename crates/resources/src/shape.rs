@@ -18,9 +18,11 @@ mod node;
 mod proto;
 #[cfg(test)]
 mod tests;
+mod unknown;
 
 use node::Node;
 pub(crate) use node::{ATTRIBUTE_NAME, HEADER_NAME, HOSTNAME, is_header_name_byte};
+pub use unknown::UnknownField;
 
 static SHAPES: LazyLock<Vec<OnceLock<Node>>> =
     LazyLock::new(|| Kind::ALL.iter().map(|_| OnceLock::new()).collect());
@@ -47,4 +49,10 @@ pub(crate) fn without_nulls(kind: Kind, fields: Value) -> Result<Value, ShapeErr
         Some(node) => proto::without_nulls(node, fields, ""),
         None => Ok(fields),
     }
+}
+
+/// The fields of a document, in either form, that nothing reads.
+pub(crate) fn unknown_fields(kind: Kind, fields: &Map<String, Value>) -> Vec<UnknownField> {
+    let Some(node) = of(kind) else { return Vec::new() };
+    unknown::in_document(kind.descriptor().form, node, fields)
 }

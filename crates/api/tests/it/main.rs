@@ -7,6 +7,7 @@ mod backup;
 mod coverage;
 mod documents;
 mod faults;
+mod hosts;
 mod inspect;
 mod last_write;
 mod lists;

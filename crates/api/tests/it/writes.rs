@@ -409,7 +409,7 @@ async fn the_older_spelling_of_a_collection_is_the_same_collection() {
 }
 
 #[tokio::test]
-async fn a_virtual_outbound_as_proposed_is_stored_as_shipped_and_the_author_is_shown_how() {
+async fn a_virtual_outbound_as_proposed_reads_back_as_proposed_and_the_author_is_shown_what_it_means() {
     let world = World::new().await;
     let text = include_str!("../../../resources/tests/proposal/my-service-by-version.yaml");
     let body = resources::format::yaml::documents(text).unwrap().remove(0).value;
@@ -431,14 +431,20 @@ async fn a_virtual_outbound_as_proposed_is_stored_as_shipped_and_the_author_is_s
     assert_eq!(
         stored["conf"],
         json!({
-            "host": "{{.version}}.{{.service}}.mesh", "port": "8080",
-            "parameters": [
-                { "name": "service", "tagKey": "kuma.io/service" }, { "name": "version", "tagKey": "version" }
-            ]
+            "host": "{{version}}.{{service}}.mesh", "port": 8080,
+            "tags": { "kuma.io/service": "service", "version": "version" }
         })
     );
-    // What is stored is written back without advice, and is what the proposal's form means.
-    let again = world.put(path, &stored).await.expect(200);
-    assert_eq!((again.body.as_str(), again.header("x-kuma-outcome")), ("{}\n", "unchanged"));
+    assert_eq!(world.put(path, &stored).await.expect(200).header("x-kuma-outcome"), "unchanged");
     assert_eq!(world.put(path, &body).await.expect(200).header("x-kuma-outcome"), "unchanged");
+    // What Kuma ships reads back so, too, and needs no advice.
+    let mut shipped = stored;
+    shipped["conf"] = json!({
+        "host": "{{.version}}.{{.service}}.mesh", "port": "8080",
+        "parameters": [
+            { "name": "service", "tagKey": "kuma.io/service" }, { "name": "version", "tagKey": "version" }
+        ]
+    });
+    assert_eq!(world.put(path, &shipped).await.expect(200).body.as_str(), "{}\n");
+    assert_eq!(world.get(path).await.expect(200).json()["conf"], shipped["conf"]);
 }

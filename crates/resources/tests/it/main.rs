@@ -7,4 +7,5 @@ mod nulls;
 mod policy;
 mod round_trip;
 mod schema_first;
+mod unknown_fields;
 mod virtual_outbound;

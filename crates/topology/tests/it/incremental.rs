@@ -152,8 +152,8 @@ fn hostnames_are_complete(snapshot: &MeshSnapshot, last: &BTreeMap<Key, Option<A
     let renderings: BTreeMap<&str, Rendering> = policies
         .iter()
         .filter_map(|policy| {
-            let conf = policy.spec.get::<VirtualOutbound>()?.conf.as_ref()?;
-            Some((policy.name(), conf.rendering().unwrap()))
+            let templates = policy.spec.get::<VirtualOutbound>()?.templates()?;
+            Some((policy.name(), templates.rendering().unwrap()))
         })
         .collect();
     let mut claims = BTreeSet::new();
@@ -162,9 +162,8 @@ fn hostnames_are_complete(snapshot: &MeshSnapshot, last: &BTreeMap<Key, Option<A
     for tags in here.chain(listed_elsewhere(last)) {
         for policy in virtual_outbound::matching(policies.iter().copied(), tags) {
             let spec = policy.spec.get::<VirtualOutbound>().unwrap();
-            let conf = spec.conf.as_ref().unwrap();
-            let set = conf.tag_set(tags);
             let rendering = &renderings[policy.name()];
+            let set = rendering.tag_set(tags);
             let (Ok(host), Ok(port)) = (rendering.host(tags), rendering.port(tags)) else { continue };
             if set.contains_key("kuma.io/service") {
                 let order = (Reverse(spec.rank(tags).unwrap()), Reverse(policy.created));
@@ -409,7 +408,7 @@ fn serving(snapshot: &MeshSnapshot, service: &Resource, number: u32) -> Places {
     let ports = serving_port(service, number);
     let Some(port) = ports.first() else { return Places::new() };
     let target = port.target_port.as_ref().unwrap();
-    let selector = MemberSelector::of_service(service, spec);
+    let selector = MemberSelector::of_service(service, spec, &snapshot.zone);
     let of_dataplane = |d: &Arc<Resource>| {
         let ports = selector.serving(d, target).into_iter().map(|inbound| inbound.port);
         ports.map(|port| (address(d), port)).collect::<Vec<_>>()

@@ -43,6 +43,8 @@ pub enum SyncProblemKind {
     ToGlobal,
     /// Not sent to the global control plane.
     UnsentToGlobal,
+    /// Stored by an older version and refused now.
+    Stored,
 }
 
 impl SyncProblemKind {
@@ -52,6 +54,7 @@ impl SyncProblemKind {
             SyncProblemKind::Unsent => "not sent to the zone",
             SyncProblemKind::ToGlobal => "refused by global",
             SyncProblemKind::UnsentToGlobal => "not sent to global",
+            SyncProblemKind::Stored => "stored on global, refused now",
         }
     }
 }
