@@ -115,7 +115,6 @@ pub async fn start(config: Config) -> Result<Running> {
         https.as_ref().map(|_| api_certificate(&config, &metrics, now, &shutdown)).transpose()?;
 
     insights::start(store.clone(), &shutdown);
-    snis::start(&registrar, &shutdown);
     let others = synchronisation::Setup {
         config: &config,
         registrar: &registrar,
@@ -125,6 +124,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let questions = others.questions();
     let (push, inspect, findings) =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
+    snis::start(&registrar, &push, &shutdown);
     let observations = Observations::started(store.clone(), &metrics, &shutdown);
     let inspect: Arc<dyn api::Inspect> = Arc::new(inspect.observing(observations.clone()));
     let api = api_router(&registrar, settings, &metrics, inspect.clone(), findings.clone(), &shutdown);

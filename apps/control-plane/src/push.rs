@@ -22,6 +22,7 @@ mod problems;
 mod progress;
 mod readers;
 mod watcher;
+mod zone_acks;
 mod zone_cells;
 
 use std::{
@@ -50,12 +51,14 @@ pub use holds::HoldTimes;
 use holds::Holds;
 use problems::ProxyProblems;
 use readers::Readers;
+use zone_acks::ZoneProxyEvents;
 use zone_cells::ZoneCells;
 
 pub use meter::{Confirmation, Delivery, Meter};
 pub use pending_changes::{MeshChange, PendingChanges};
 pub(crate) use watcher::planned;
 pub use watcher::{Connected, Current, Place, Watcher, Work};
+pub use zone_acks::{Marks, ZoneAcks};
 
 type Meshes = HashMap<Arc<str>, Arc<MeshSnapshot>>;
 
@@ -77,6 +80,7 @@ pub struct Push {
     zone_cells: ZoneCells,
     holds: Holds,
     next_id: AtomicU64,
+    zone_proxies: ZoneProxyEvents,
     turns: Semaphore,
     /// Who signs the certificates of admin interfaces.
     admin_authority: identity::admin::Stored,
@@ -154,6 +158,7 @@ impl Push {
             holds: Holds::default(),
             next_id: AtomicU64::new(0),
             turns: Semaphore::new(processors),
+            zone_proxies: ZoneProxyEvents::default(),
             admin_authority: identity::admin::Stored::default(),
             secrets: watch::Sender::default(),
             woken: AtomicU64::new(0),

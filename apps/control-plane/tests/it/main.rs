@@ -34,6 +34,7 @@ mod secrets;
 mod services;
 mod shadow;
 mod snis;
+mod sni_switching;
 mod streams;
 mod telemetry;
 mod trimmed;
