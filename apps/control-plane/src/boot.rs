@@ -135,7 +135,8 @@ pub async fn start(config: Config) -> Result<Running> {
         listener.serve(router, tls, ports::api_limits(&config, share), &shutdown);
         Some(addr)
     };
-    let kds = others.start(Listeners { zones, peers, shares }, &questions, inspect, &shutdown)?;
+    let zone_needs = (inspect, findings.unreceived());
+    let kds = others.start(Listeners { zones, peers, shares }, &questions, zone_needs, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
             let (tls, shown) = proxy_certificate(&config, &metrics, now, &shutdown)?;

@@ -6,6 +6,7 @@
 //!   plans of connected proxies ─▶ Push::problems      what a proxy asks for and cannot have
 //!   generator of services ─▶ conflicts of ports and hostnames, used-up addresses
 //!   addresses of hostnames ─▶ used-up addresses
+//!   stream from global ─▶ Unreceived                  policies of Kuma that are not kept here
 //!   secrets of meshes ─▶ Authorities                  authorities that end soon or cannot be used
 //!   store::Changes ───────▶ SniMatchers               policies that name SNIs which clients do not dial
 //! ```
@@ -25,7 +26,10 @@ use api::{InspectError, Problems};
 use findings::{Finding, MeshFindings, ProxyFindings};
 use identity::ca::Files;
 use jiff::Timestamp;
-use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, naming::Kri};
+use kds::unreceived::Unreceived;
+use resources::{
+    Key, Kind, Resource, finding::Code, kinds::dataplane_insight::DataplaneInsight, naming::Kri,
+};
 use runtime::{Shutdown, metrics::Metrics};
 use store::{Dirty, Snapshot, Store};
 use topology::MeshSnapshot;
@@ -52,6 +56,8 @@ pub struct Findings {
     proxies: Mutex<Meshes<Proxies>>,
     conflicts: Arc<ServiceConflicts>,
     hostnames: Arc<ServiceConflicts>,
+    /// What the global control plane has and this zone does not keep.
+    unreceived: Arc<Mutex<Unreceived>>,
     authorities: Authorities,
 }
 
@@ -88,6 +94,7 @@ impl Findings {
             proxies: Mutex::default(),
             conflicts: Arc::default(),
             hostnames: Arc::default(),
+            unreceived: Arc::default(),
             authorities,
         });
         metrics::register(&findings, metrics);
@@ -123,6 +130,11 @@ impl Findings {
         self.hostnames.clone()
     }
 
+    /// Where to say what the global control plane has and this zone does not keep.
+    pub fn unreceived(&self) -> Arc<Mutex<Unreceived>> {
+        self.unreceived.clone()
+    }
+
     /// Everything that is wrong with a mesh at this time, the worst first.
     pub fn list(&self, mesh: &str, now: Timestamp) -> Vec<Finding> {
         self.catch_up();
@@ -144,6 +156,11 @@ impl Findings {
         }
         let snapshot = lock(&self.meshes).get(mesh).map(|findings| findings.snapshot().clone());
         let store = self.store.as_ref();
+        let about = snapshot.as_ref().and_then(|snapshot| snapshot.mesh.kri(""));
+        let missing = lock(&self.unreceived).of_mesh(mesh);
+        found.extend(missing.iter().map(|missing| {
+            Finding::new(Code::NotReceived, missing.says("in this mesh")).or_about(about.clone())
+        }));
         found.extend(snapshot.into_iter().flat_map(|mesh| self.authorities.findings(store, &mesh, now)));
         let mut found: Vec<Finding> = found.into_iter().collect();
         found.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));

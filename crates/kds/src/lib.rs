@@ -20,6 +20,7 @@ pub mod provider;
 pub mod receiver;
 pub mod rights;
 pub mod select;
+pub mod unreceived;
 pub mod wire;
 
 pub use wire::Synced;
