@@ -259,7 +259,8 @@ fn follow_meshes(
         false => topology::Mode::Off,
     };
     let times = HoldTimes::from(&config.xds_server);
-    let push = Arc::new(Push::new(store.clone(), zone).with_default_mode(mode).holding_for(times));
+    let push = Push::new(store.clone(), zone).with_default_mode(mode).holding_for(times);
+    let push = Arc::new(push.naming_services(config.dns_server.service_hosts()));
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
     if serves_proxies {
@@ -434,6 +435,7 @@ fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
         implementation_commit: version::COMMIT.to_owned(),
         max_body: api::MAX_BODY,
         timeout: std_duration(server.write_timeout),
+        service_hosts: config.dns_server.service_hosts(),
         data_sources: Files::within(config.data_source_dir()),
         audit: api::Audit::default(),
         backup_files: {

@@ -9,6 +9,7 @@
 //! | SNI, the destination inside a TLS connection between zones | [`sni`] | `sni.msvc.default.backend.http` |
 //! | name of a synchronised resource | [`kds`] | `foo-zxw6c95d42zfz9cc` |
 //! | identity in a certificate | [`spiffe`] | `spiffe://default/backend` |
+//! | hostname of a service that is called by its tag | [`service_hosts`] | `backend.mesh` |
 //! | socket between an agent and its Envoy | [`socket`] | `kuma-mh-web-default.sock` |
 //!
 //! Parsers accept any string and never panic; [`classify`] tells which of these a proxy's name is.
@@ -21,6 +22,7 @@ pub mod kri;
 pub mod legacy;
 pub mod section;
 pub mod self_name;
+pub mod service_hosts;
 pub mod sni;
 pub mod socket;
 pub mod spiffe;

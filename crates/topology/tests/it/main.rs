@@ -17,6 +17,7 @@ mod observation;
 mod reachability;
 mod secrets;
 mod served;
+mod service_hosts;
 mod suggest;
 mod vips;
 mod virtual_hosts;
