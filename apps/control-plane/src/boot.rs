@@ -421,6 +421,7 @@ fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
         read_only: server.read_only,
         base_path: server.base_path.clone(),
         root_url: server.root_url.clone(),
+        allowed_hosts: server.allowed_hosts.clone(),
         cors_allowed_domains: server.cors_allowed_domains.clone(),
         gui_url: if server.gui.enabled { server.gui.root_url.clone() } else { String::new() },
         config: print::masked_json(config),

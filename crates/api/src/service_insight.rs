@@ -169,7 +169,7 @@ impl<'a> Hostnames<'a> {
         let mut policies: HashMap<&str, Vec<(&VirtualOutbound, Rendering)>> = HashMap::new();
         for stored in in_scope(snapshot, Kind::VirtualOutbound, mesh) {
             let policy = stored.spec.get::<VirtualOutbound>();
-            let rendering = policy.and_then(|policy| Some((policy, policy.conf.as_ref()?.rendering().ok()?)));
+            let rendering = policy.and_then(|policy| Some((policy, policy.templates()?.rendering().ok()?)));
             policies.entry(stored.mesh()).or_default().extend(rendering);
         }
         Hostnames { snapshot, of_meshes: call.context.settings.service_hosts.as_ref(), policies }

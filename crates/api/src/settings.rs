@@ -133,6 +133,8 @@ pub struct Settings {
     pub base_path: String,
     /// `apiServer.rootUrl`: how clients reach the API, when that is not what they put into `Host`.
     pub root_url: String,
+    /// Names by which callers without a token may ask over loopback, besides those of the machine.
+    pub allowed_hosts: Vec<String>,
     /// Origins allowed by CORS: exact, or `.*` / `*` for all.
     pub cors_allowed_domains: Vec<String>,
     /// Where the GUI is, or empty when there is none.
@@ -174,6 +176,7 @@ impl Default for Settings {
             read_only: false,
             base_path: "/".into(),
             root_url: String::new(),
+            allowed_hosts: Vec::new(),
             cors_allowed_domains: Vec::new(),
             gui_url: String::new(),
             config: Value::Object(serde_json::Map::new()),

@@ -17,6 +17,7 @@
 pub mod guard;
 pub mod mapping;
 pub mod provider;
+pub mod quota;
 pub mod receiver;
 pub mod rights;
 pub mod select;

@@ -92,7 +92,8 @@ codes! {
     Contradiction = "contradiction", Warning,
         "Permissions for the same proxies, or entries of one permission, contradict each other about the same clients. \
          In `rules` deny takes precedence; in `from` the policy with the higher precedence, and within one policy the \
-         last entry. The finding says which one takes precedence.",
+         last entry. The finding says which one takes precedence. Of many permissions it names three and counts the rest, \
+         and of one permission at most 20 clients are listed.",
         "Delete one of the two.";
     HostnameConflict = "hostname-conflict", Warning,
         "A hostname and port are claimed twice: by two VirtualOutbounds, by a VirtualOutbound and a service, or by \
@@ -216,6 +217,10 @@ codes! {
         "An outbound or a reachable backend of a Dataplane refers to a destination that does not exist. It takes \
          effect as soon as the destination appears.",
         "Create the destination, or correct the reference.";
+    UnknownField = "unknown-field", Warning,
+        "A file has a field that its kind does not have, so the field has no effect. Files only: of what is stored, a \
+         control plane says it when it is written.",
+        "Correct the name of the field; `kumactl explain` lists the fields of a kind.";
     UnknownMode = "unknown-mode", Warning,
         "A label about trimming by permissions has an unknown value and is ignored.",
         "Use `off`, `report`, `shadow` or `enforce`.";

@@ -88,7 +88,7 @@ pub(crate) fn service(resource: &Resource, members: &[&Arc<Resource>], facts: Me
         _ => &none,
     };
     let local = matching::is_local(resource);
-    let selector = MemberSelector::of_service(resource, spec);
+    let selector = MemberSelector::of_service(resource, spec, facts.zone);
     let spiffe_ids = spiffe_ids(spec, members, facts.mesh);
     let ready = !local || status.tls.status == TlsStatus::Ready;
     let Some(owner) = Owner::of(resource, &status.vips, &status.addresses) else { return Vec::new() };

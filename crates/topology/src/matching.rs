@@ -42,9 +42,41 @@ impl MemberSelector {
         }
     }
 
-    /// As [`MemberSelector::of`], for a whole resource: proxies of other zones serve services of other zones.
-    pub fn of_service(resource: &Resource, spec: &MeshService) -> MemberSelector {
-        if is_local(resource) { MemberSelector::of(&spec.selector) } else { MemberSelector::Nothing }
+    /// As [`MemberSelector::of`], for a service as it is stored in `own_zone`: the proxies of a zone serve the services
+    /// of that zone. A global control plane is in no zone, and has the proxies of all of them.
+    pub fn of_service(resource: &Resource, spec: &MeshService, own_zone: &str) -> MemberSelector {
+        if !is_local(resource) {
+            return MemberSelector::Nothing;
+        }
+        let selector = MemberSelector::of(&spec.selector);
+        let came_from_zone =
+            own_zone.is_empty() && resource.label(labels::ORIGIN) == Some(labels::ORIGIN_ZONE);
+        match resource.label(labels::ZONE).filter(|zone| came_from_zone && !zone.is_empty()) {
+            Some(zone) => selector.within(zone),
+            None => selector,
+        }
+    }
+
+    /// Narrows a selector that was written in `zone` to the Dataplanes that came from there.
+    fn within(&self, zone: &str) -> MemberSelector {
+        let of_zone = || (labels::ZONE.to_owned(), zone.to_owned());
+        match self {
+            MemberSelector::Nothing => MemberSelector::Nothing,
+            // They are stored under other names, and say in a label what their zone calls them.
+            MemberSelector::Name(name) => {
+                MemberSelector::Labels([(labels::DISPLAY_NAME.to_owned(), name.clone()), of_zone()].into())
+            }
+            MemberSelector::Tags(wanted) => match wanted.get(labels::ZONE) {
+                Some(other) if other != zone && other != tags::ANY_VALUE => MemberSelector::Nothing,
+                _ => MemberSelector::Tags(Arc::new(
+                    wanted.as_ref().clone().into_iter().chain([of_zone()]).collect(),
+                )),
+            },
+            MemberSelector::Labels(wanted) => match wanted.get(labels::ZONE) {
+                Some(other) if other != zone => MemberSelector::Nothing,
+                _ => MemberSelector::Labels(wanted.clone().into_iter().chain([of_zone()]).collect()),
+            },
+        }
     }
 
     /// Which MeshServices a MeshMultiZoneService consists of.

@@ -63,6 +63,12 @@ impl Zones {
         &self.own
     }
 
+    /// Whether this is the name of a zone that is not the one of this control plane. The global control plane has none,
+    /// and looks at each proxy from the proxy's zone.
+    pub fn is_other(&self, zone: &str) -> bool {
+        !zone.is_empty() && !self.own.is_empty() && *self.own != *zone
+    }
+
     /// Where a zone is entered from outside: nowhere when it has no public ingress.
     pub fn entrances(&self, zone: &str) -> impl Iterator<Item = (&str, u32)> {
         let there = self.ingresses.get(zone);

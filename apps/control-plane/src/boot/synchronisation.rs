@@ -43,7 +43,7 @@ use crate::{
         metrics::{self, Meter},
         node,
         receiving::{Held, TURNS},
-        server,
+        refused, server,
         zones::{self, Zones},
     },
 };
@@ -155,6 +155,7 @@ impl Setup<'_> {
         authorities::start(registrar, shutdown);
         let zones = Zones::start((*registrar).clone(), self.zones(address), shutdown)?;
         metrics::of_global(&zones, self.metrics);
+        refused::report(registrar.store(), &zones, shutdown);
         let context = server::Context {
             store: registrar.store().clone(),
             zones,
@@ -180,6 +181,7 @@ impl Setup<'_> {
             instance_id: self.instance_id.to_owned(),
             address,
             most: count(settings.max_zones),
+            most_of_kind: Some(count(settings.max_resources_per_kind)),
             flush: std_duration(settings.zone_insight_flush_interval),
             withdraw_after: std_duration(settings.zone_withdraw_after),
             threshold: Threshold { percent: settings.hold_back_deletions },
@@ -194,6 +196,7 @@ impl Setup<'_> {
             instance_id: String::new(),
             address: String::new(),
             most: usize::MAX,
+            most_of_kind: None,
             flush: OWN_FLUSH,
             withdraw_after: Duration::ZERO,
             threshold: Threshold::default(),

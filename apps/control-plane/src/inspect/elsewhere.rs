@@ -1,7 +1,7 @@
 //! Proxies that are connected elsewhere: those of zones, on a global control plane.
 
 use api::{AdminAnswer, AdminView, InspectError};
-use resources::{Key, labels};
+use resources::{Key, labels, naming::namespaced};
 
 use super::{Proxies, Serves};
 use crate::kds::admin::{Question as ZoneQuestion, Questions};
@@ -20,7 +20,7 @@ impl Proxies {
             .label(labels::ZONE)
             .ok_or_else(|| InspectError::Unsupported(format!("{proxy} does not say which zone it is in")))?;
         let name = match stored.label(labels::K8S_NAMESPACE) {
-            Some(namespace) => format!("{}.{namespace}", stored.display_name()),
+            Some(namespace) => namespaced::joined(stored.display_name(), namespace),
             None => stored.display_name().to_owned(),
         };
         questions.put(zone, ZoneQuestion { proxy: Key::new(proxy.kind, &proxy.mesh, &name), view }).await

@@ -116,8 +116,7 @@ impl Receiving {
         let accepted = self.held.guard().accept(Accepted::of(label));
         for (kind, keys) in accepted {
             tracing::info!(zone = self.role.zone(), %kind, count = keys.len(), "deleting what was held back before");
-            let deletions = keys.into_iter().collect();
-            let batch = Batch { kind, resources: Vec::new(), deletions, refused: Vec::new(), held: 0 };
+            let batch = Batch::of_deletions(kind, keys.into_iter().collect());
             self.apply(receiver, &batch).await?;
             watch.stored(kind, None);
         }
@@ -209,7 +208,8 @@ impl Receiving {
     /// Stores what a mesh that has come makes possible.
     async fn store_waiting(&self, receiver: &mut Receiver) -> Result<(), Status> {
         let snapshot = self.store.snapshot().map_err(unavailable)?;
-        for batch in receiver.no_longer_waiting(&snapshot) {
+        let batches = receiver.no_longer_waiting(&snapshot, &mut self.held.guard());
+        for batch in batches {
             self.apply(receiver, &batch).await?;
         }
         Ok(())
@@ -217,6 +217,18 @@ impl Receiving {
 
     /// Writes a batch, as often as other writers are faster. Says what was refused.
     async fn apply(&self, receiver: &mut Receiver, batch: &Batch) -> Result<Vec<Refused>, Status> {
+        let mut written = Written::default();
+        let applied = self.apply_counting(receiver, batch, &mut written).await;
+        self.held.guard().quota.settle(batch.kind, batch.room.reserved, written.created, written.deleted);
+        applied
+    }
+
+    async fn apply_counting(
+        &self,
+        receiver: &mut Receiver,
+        batch: &Batch,
+        written: &mut Written,
+    ) -> Result<Vec<Refused>, Status> {
         let mut snapshot = self.store.snapshot().map_err(unavailable)?;
         for _ in 0..ATTEMPTS {
             let mut plan = receiver.plan(batch, &snapshot, Timestamp::now());
@@ -224,7 +236,7 @@ impl Receiving {
             while !plan.writes.is_empty() {
                 let rest = plan.writes.split_off(plan.writes.len().min(CHUNK));
                 let chunk = std::mem::replace(&mut plan.writes, rest);
-                for refused in self.write(chunk).await? {
+                for refused in self.write(chunk, written).await? {
                     match refused {
                         Some(refused) => plan.refused.push(refused),
                         None => outdated = true,
@@ -241,12 +253,12 @@ impl Receiving {
     }
 
     /// Makes independent writes; says what was refused for good, and `None` for what must be planned again.
-    async fn write(&self, writes: Vec<Write>) -> Result<Vec<Option<Refused>>, Status> {
-        let keys: Vec<_> = writes.iter().map(|write| write.key().clone()).collect();
+    async fn write(&self, writes: Vec<Write>, written: &mut Written) -> Result<Vec<Option<Refused>>, Status> {
+        let made: Vec<_> = writes.iter().map(|write| (write.key().clone(), Written::by(write))).collect();
         let mut left = Vec::new();
-        for (key, outcome) in keys.into_iter().zip(self.store.write_each(writes).await) {
+        for ((key, made), outcome) in made.into_iter().zip(self.store.write_each(writes).await) {
             match outcome {
-                Ok(_) => {}
+                Ok(_) => written.add(made),
                 Err(Error::InUse { owned, .. }) => left.push(Some(Refused {
                     name: mapping::wire_name(&key),
                     reason: format!("it is not deleted, because {owned} is in it"),
@@ -256,6 +268,28 @@ impl Receiving {
             }
         }
         Ok(left)
+    }
+}
+
+/// How many resources of the peer there are more, and how many less.
+#[derive(Debug, Clone, Copy, Default)]
+struct Written {
+    created: usize,
+    deleted: usize,
+}
+
+impl Written {
+    fn by(write: &Write) -> Written {
+        match write {
+            Write::Create(_) => Written { created: 1, deleted: 0 },
+            Write::Delete { .. } | Write::DeleteUnlessOwner { .. } => Written { created: 0, deleted: 1 },
+            _ => Written::default(),
+        }
+    }
+
+    fn add(&mut self, more: Written) {
+        self.created += more.created;
+        self.deleted += more.deleted;
     }
 }
 

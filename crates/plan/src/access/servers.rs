@@ -198,7 +198,13 @@ fn choosing(lookup: Lookup<'_, '_>, mesh: &MeshSnapshot, destination: &Destinati
         return zones.filter(|_| of_this_mesh).map(|zone| Serving { selector: selector(), zone }).collect();
     }
     let stored = destination.service.as_ref().and_then(lookup);
-    let selector = stored.and_then(|it| Some(MemberSelector::of(&it.spec.get::<MeshService>()?.selector)));
+    let selector = stored.and_then(|stored| {
+        let spec = stored.spec.get::<MeshService>()?;
+        Some(match &destination.remote {
+            Some(_) => MemberSelector::of(&spec.selector),
+            None => MemberSelector::of_service(stored, spec, &mesh.zone),
+        })
+    });
     selector.map(|selector| Serving { selector, zone: destination.remote.clone() }).into_iter().collect()
 }
 
@@ -246,7 +252,7 @@ pub fn inbounds<'a>(
     }
     let Some(service) = destination.service.as_ref().and_then(lookup) else { return Vec::new() };
     let Some(spec) = service.spec.get::<MeshService>() else { return Vec::new() };
-    let selector = MemberSelector::of_service(service, spec);
+    let selector = MemberSelector::of_service(service, spec, &mesh.zone);
     let port = spec.ports.iter().find(|port| port.port == destination.port);
     let Some(target) = port.and_then(|port| port.target_port.as_ref()) else { return Vec::new() };
     let behind = mesh.chosen_by(&selector).into_iter().flat_map(|dataplane| {

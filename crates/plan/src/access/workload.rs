@@ -66,7 +66,7 @@ impl<'a> Workload<'a> {
         }
         let resource = lookup(&Key::new(Kind::MeshService, &mesh.name, name))?;
         let spec = resource.spec.get::<MeshService>()?;
-        let selector = MemberSelector::of_service(resource, spec);
+        let selector = MemberSelector::of_service(resource, spec, &mesh.zone);
         let members = mesh.chosen_by(&selector);
         let service = Some((&resource.key, spec, selector));
         let found = Workload { service, ..workload(Kind::MeshService.name(), members) };

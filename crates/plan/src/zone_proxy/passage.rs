@@ -10,7 +10,7 @@ use resources::{
     Kind,
     kinds::{mesh_circuit_breaker, mesh_load_balancing_strategy::LoadBalancer},
     labels,
-    naming::{legacy, sni, system},
+    naming::{sni, system},
     policy::Side,
 };
 use topology::{
@@ -225,7 +225,7 @@ impl ZoneClass {
         passage.secrets = Some(security.secrets.clone());
         passage.lanes.push(Lane {
             server_names: destination.server_names.to_vec(),
-            stats: legacy::sanitize_stat(&cluster),
+            stats: cluster_stats.as_ref().unwrap_or(&cluster).clone(),
             counted: true,
             end: Some(Arc::new(LaneEnd {
                 mesh: mesh.name.clone(),
@@ -265,7 +265,7 @@ impl ZoneClass {
         };
         passage.lanes.push(Lane {
             server_names,
-            stats: legacy::sanitize_stat(&cluster),
+            stats: cluster_stats.as_ref().unwrap_or(&cluster).clone(),
             cluster: cluster.clone(),
             attempts,
             counted: matches!(destination.id, DestinationId::Port(_)),

@@ -103,3 +103,26 @@ fn a_destination_is_found_by_name_and_served_by_the_inbounds_of_its_port() {
     assert_eq!((all.len(), truncated), (2, false));
     assert!(destinations(&world.mesh, "nothing").unwrap_err().contains("has no destination \"nothing\""));
 }
+
+/// `kv` as a zone sends it to the global control plane, where its proxy is stored under another name.
+fn kv_of(zone: &str) -> String {
+    let labels = format!("{{ kuma.io/origin: zone, kuma.io/zone: {zone}, kuma.io/display-name: kv }}");
+    format!(
+        "type: MeshService\nmesh: default\nname: kv-{zone}\nlabels: {labels}\nspec:\n  selector: \
+         {{ dataplaneTags: {{ kuma.io/service: kv }} }}\n  ports: [{{ port: 80, targetPort: 8080 }}]\n---\n\
+         type: Dataplane\nmesh: default\nname: kv-1-{zone}\nlabels: {labels}\nnetworking:\n  address: 127.0.0.9\n  \
+         inbound: [{{ port: 8080, tags: {{ kuma.io/service: kv, kuma.io/zone: {zone} }} }}]"
+    )
+}
+
+#[test]
+fn on_a_global_control_plane_the_servers_of_a_service_are_those_of_its_zone() {
+    let world = World::of(&[SECURED, &kv_of("east"), &kv_of("west")]);
+    let found = world.find("kv-east").unwrap();
+    let names: Vec<&str> = found.dataplanes.iter().map(|dataplane| dataplane.name()).collect();
+    assert_eq!(names, ["kv-1-east"]);
+    let access = world.between("web", "kv-east", None).unwrap();
+    let servers: Vec<(&str, usize)> =
+        access.checks.iter().map(|it| (it.server.as_str(), it.servers)).collect();
+    assert_eq!(servers, [("kri_dp_default_east__kv_8080", 1)]);
+}

@@ -248,7 +248,7 @@ impl MeshState {
         }
         match value.and_then(|service| Some((service, service.spec.get::<MeshService>()?))) {
             Some((service, spec)) => {
-                let selector = MemberSelector::of_service(service, spec);
+                let selector = MemberSelector::of_service(service, spec, &self.zone);
                 let dataplanes = &self.dataplanes;
                 self.index.select(&subject, selector, |name| dataplanes.get(name));
             }

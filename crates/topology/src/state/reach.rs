@@ -258,7 +258,7 @@ impl MeshState {
         let port = service.and_then(|service| {
             let spec = service.spec.get::<MeshService>()?;
             let port = spec.ports.iter().find(|port| port.port == destination.port)?;
-            Some((MemberSelector::of_service(service, spec), port.target_port.as_ref()?))
+            Some((MemberSelector::of_service(service, spec, &self.zone), port.target_port.as_ref()?))
         });
         let mut lists = Vec::new();
         for dataplane in self.index.members(subject).filter_map(|name| self.dataplanes.get(name)) {
@@ -334,7 +334,13 @@ impl MeshState {
     fn absent(&self, subject: &Subject) -> Option<Unseen> {
         match subject {
             Subject::Service(_) => {
-                Some(Unseen::of_service(self.services.get(&self.key_of(subject)?)?, &self.zone))
+                let service = self.services.get(&self.key_of(subject)?)?;
+                // A global control plane is in no zone, and its services are those of zones.
+                let zone = Some(&*self.zone).filter(|own| !own.is_empty());
+                Some(Unseen::of_service(
+                    service,
+                    zone.or_else(|| service.label(labels::ZONE)).unwrap_or_default(),
+                ))
             }
             // Who serves a service of another mesh is for that mesh to say.
             Subject::Tags(wanted) if wanted.contains_key(labels::MESH) => None,

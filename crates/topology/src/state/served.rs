@@ -43,7 +43,7 @@ impl MeshState {
             return Vec::new();
         };
         let Some(spec) = service.spec.get::<MeshService>() else { return Vec::new() };
-        let selector = MemberSelector::of_service(service, spec);
+        let selector = MemberSelector::of_service(service, spec, &self.zone);
         let leads_here = |port: u32| {
             let targets = spec.ports.iter().filter(|it| it.port == port);
             let mut targets = targets.filter_map(|it| it.target_port.as_ref());

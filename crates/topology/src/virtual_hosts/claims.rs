@@ -400,7 +400,7 @@ impl Applied {
     fn of(resource: &Arc<Resource>) -> Option<Applied> {
         let spec = resource.spec.get::<VirtualOutbound>()?.clone();
         // Templates are read before they are stored; what cannot be read makes no hostnames.
-        let rendering = spec.conf.as_ref()?.rendering().ok()?;
+        let rendering = spec.templates()?.rendering().ok()?;
         Some(Applied { resource: resource.clone(), spec, rendering })
     }
 
@@ -409,7 +409,7 @@ impl Applied {
     #[allow(clippy::type_complexity, reason = "read in two places of this file")]
     fn claim(&self, source: &Arc<Tags>) -> Option<(Result<(Arc<str>, u16, Claim), String>, Arc<Tags>)> {
         let rank = Reverse(self.spec.rank(source)?);
-        let tags = Arc::new(self.spec.conf.as_ref()?.tag_set(source));
+        let tags = Arc::new(self.rendering.tag_set(source));
         let claim = self.render(&tags).map(|(host, port)| {
             let policy = Some(self.resource.key.name.clone());
             let created = Reverse(self.resource.created);

@@ -362,7 +362,7 @@ fn serving(snapshot: &MeshSnapshot, service: &Resource, number: u32) -> Places {
     let ports = serving_port(service, number);
     let Some(port) = ports.first() else { return Places::new() };
     let target = port.target_port.as_ref().unwrap();
-    let selector = MemberSelector::of_service(service, spec);
+    let selector = MemberSelector::of_service(service, spec, &snapshot.zone);
     let of_dataplane = |d: &Arc<Resource>| {
         let ports = selector.serving(d, target).into_iter().map(|inbound| inbound.port);
         ports.map(|port| (address(d), port)).collect::<Vec<_>>()

@@ -14,6 +14,7 @@ mod incremental;
 mod matching;
 mod multi_zone;
 mod observation;
+mod of_zones;
 mod reachability;
 mod secrets;
 mod served;

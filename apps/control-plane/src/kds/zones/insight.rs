@@ -45,6 +45,8 @@ pub enum SyncProblemKind {
     UnsentToGlobal,
     /// Of a kind that the zone does not have.
     Unreceived,
+    /// Stored by an older version and refused now.
+    Stored,
 }
 
 impl SyncProblemKind {
@@ -55,6 +57,7 @@ impl SyncProblemKind {
             SyncProblemKind::ToGlobal => "refused by global",
             SyncProblemKind::UnsentToGlobal => "not sent to global",
             SyncProblemKind::Unreceived => "without effect in the zone",
+            SyncProblemKind::Stored => "stored on global, refused now",
         }
     }
 }

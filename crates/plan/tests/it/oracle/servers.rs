@@ -170,7 +170,7 @@ impl<'w> Servers<'w> {
         let spec = service.spec.get::<MeshService>().unwrap();
         let Some(port) = spec.ports.iter().find(|port| port.port == number) else { return Vec::new() };
         let target = port.target_port.as_ref().unwrap();
-        let selector = MemberSelector::of_service(service, spec);
+        let selector = MemberSelector::of_service(service, spec, ZONE);
         let of_proxy = |proxy: &OracleProxy<'_>| {
             let now = at(proxy.dataplane, &selector.serving(proxy.dataplane, target));
             let then = at(&proxy.ready, &selector.serving(&proxy.ready, target));

@@ -264,6 +264,39 @@ pub fn accepted(resource: &Resource) -> Vec<Accepted> {
     found
 }
 
+/// A MeshService of a zone, as other zones know it.
+#[derive(Debug, Clone, Copy)]
+pub struct OfZone<'a> {
+    pub mesh: &'a str,
+    pub zone: &'a str,
+    /// The display name.
+    pub name: &'a str,
+    /// Empty outside Kubernetes.
+    pub namespace: &'a str,
+}
+
+impl OfZone<'_> {
+    /// Whether owners make this value for a destination of another zone, or for another one. Values that no owner
+    /// makes are their author's.
+    pub fn is_of_another(&self, value: &str) -> bool {
+        match decode(value) {
+            Decoded::Kri(kri) => kri.zone != self.zone,
+            Decoded::Hashed(read) => !self.hashes(read.port).any(|own| own == value),
+            _ => false,
+        }
+    }
+
+    fn hashes(&self, port: u32) -> impl Iterator<Item = String> {
+        let OfZone { mesh, zone, name, namespace } = *self;
+        let zones = [BTreeMap::new(), BTreeMap::from([(labels::ZONE.to_owned(), zone.to_owned())])];
+        let names = [name.to_owned(), format!("{name}.{namespace}")];
+        names.into_iter().flat_map(move |name| {
+            let made = |zone: &BTreeMap<_, _>| hashed(&name, mesh, Kind::MeshService, port, zone).ok();
+            zones.iter().filter_map(made).collect::<Vec<_>>()
+        })
+    }
+}
+
 /// What SNIs are made from.
 struct Destination {
     kind: Kind,

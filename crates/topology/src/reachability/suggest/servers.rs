@@ -158,7 +158,7 @@ impl<'a> Servers<'a> {
     ) -> Option<(BTreeSet<Place>, Option<MemberSelector>)> {
         let spec = service.spec.get::<MeshService>()?;
         let target = spec.ports.iter().find(|it| it.port == port)?.target_port.as_ref()?;
-        let selector = MemberSelector::of_service(service, spec);
+        let selector = MemberSelector::of_service(service, spec, &self.mesh.zone);
         let reference = selector.as_target_ref()?;
         let at_port = self.places(&reference, |dataplane, inbound| {
             selector.selects(dataplane) && is_target(target, inbound)

@@ -36,8 +36,8 @@ pub fn hostnames_are_complete(snapshot: &MeshSnapshot, last: &BTreeMap<Key, Opti
     let renderings: BTreeMap<&str, Rendering> = policies
         .iter()
         .filter_map(|policy| {
-            let conf = policy.spec.get::<VirtualOutbound>()?.conf.as_ref()?;
-            Some((policy.name(), conf.rendering().unwrap()))
+            let templates = policy.spec.get::<VirtualOutbound>()?.templates()?;
+            Some((policy.name(), templates.rendering().unwrap()))
         })
         .collect();
     let mut claims = BTreeSet::new();
@@ -46,9 +46,8 @@ pub fn hostnames_are_complete(snapshot: &MeshSnapshot, last: &BTreeMap<Key, Opti
     for tags in here.chain(listed_elsewhere(last)) {
         for policy in virtual_outbound::matching(policies.iter().copied(), tags) {
             let spec = policy.spec.get::<VirtualOutbound>().unwrap();
-            let conf = spec.conf.as_ref().unwrap();
-            let set = conf.tag_set(tags);
             let rendering = &renderings[policy.name()];
+            let set = rendering.tag_set(tags);
             let (Ok(host), Ok(port)) = (rendering.host(tags), rendering.port(tags)) else { continue };
             if set.contains_key("kuma.io/service") {
                 let order = (Reverse(spec.rank(tags).unwrap()), Reverse(policy.created));
