@@ -115,7 +115,6 @@ pub async fn start(config: Config) -> Result<Running> {
         https.as_ref().map(|_| api_certificate(&config, &metrics, now, &shutdown)).transpose()?;
 
     insights::start(store.clone(), &shutdown);
-    snis::start(&registrar, &shutdown);
     let others = synchronisation::Setup {
         config: &config,
         registrar: &registrar,
@@ -125,6 +124,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let questions = others.questions();
     let (push, inspect, findings) =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
+    snis::start(&registrar, &push, &shutdown);
     let observations = Observations::started(store.clone(), &metrics, &shutdown);
     let inspect: Arc<dyn api::Inspect> = Arc::new(inspect.observing(observations.clone()));
     let api = api_router(&registrar, settings, &metrics, inspect.clone(), findings.clone(), &shutdown);
@@ -135,7 +135,8 @@ pub async fn start(config: Config) -> Result<Running> {
         listener.serve(router, tls, ports::api_limits(&config, share), &shutdown);
         Some(addr)
     };
-    let kds = others.start(Listeners { zones, peers, shares }, &questions, inspect, &shutdown)?;
+    let zone_needs = (inspect, findings.unreceived());
+    let kds = others.start(Listeners { zones, peers, shares }, &questions, zone_needs, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
             let (tls, shown) = proxy_certificate(&config, &metrics, now, &shutdown)?;
@@ -258,7 +259,8 @@ fn follow_meshes(
         false => topology::Mode::Off,
     };
     let times = HoldTimes::from(&config.xds_server);
-    let push = Arc::new(Push::new(store.clone(), zone).with_default_mode(mode).holding_for(times));
+    let push = Push::new(store.clone(), zone).with_default_mode(mode).holding_for(times);
+    let push = Arc::new(push.naming_services(config.dns_server.service_hosts()));
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
     if serves_proxies {
@@ -434,6 +436,7 @@ fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
         implementation_commit: version::COMMIT.to_owned(),
         max_body: api::MAX_BODY,
         timeout: std_duration(server.write_timeout),
+        service_hosts: config.dns_server.service_hosts(),
         data_sources: Files::within(config.data_source_dir()),
         audit: api::Audit::default(),
         backup_files: {

@@ -6,6 +6,7 @@
 //!   plans of connected proxies ─▶ Push::problems      what a proxy asks for and cannot have
 //!   generator of services ─▶ conflicts of ports and hostnames, used-up addresses
 //!   addresses of hostnames ─▶ used-up addresses
+//!   stream from global ─▶ Unreceived                  policies of Kuma that are not kept here
 //!   secrets of meshes ─▶ Authorities                  authorities that end soon or cannot be used
 //!   store::Changes ───────▶ SniMatchers               policies that name SNIs which clients do not dial
 //! ```
@@ -25,7 +26,10 @@ use api::{FindingFilter, InspectError, Problems};
 use findings::{Finding, Listing, MeshFindings, ProxyFindings};
 use identity::ca::Files;
 use jiff::Timestamp;
-use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, naming::Kri};
+use kds::unreceived::Unreceived;
+use resources::{
+    Key, Kind, Resource, finding::Code, kinds::dataplane_insight::DataplaneInsight, naming::Kri,
+};
 use runtime::{Shutdown, metrics::Metrics};
 use store::{Dirty, Snapshot, Store};
 use topology::MeshSnapshot;
@@ -52,6 +56,8 @@ pub struct Findings {
     proxies: Mutex<Meshes<Proxies>>,
     conflicts: Arc<ServiceConflicts>,
     hostnames: Arc<ServiceConflicts>,
+    /// What the global control plane has and this zone does not keep.
+    unreceived: Arc<Mutex<Unreceived>>,
     authorities: Authorities,
 }
 
@@ -88,6 +94,7 @@ impl Findings {
             proxies: Mutex::default(),
             conflicts: Arc::default(),
             hostnames: Arc::default(),
+            unreceived: Arc::default(),
             authorities,
         });
         metrics::register(&findings, metrics);
@@ -121,6 +128,11 @@ impl Findings {
     /// Where to say which hostnames of VirtualOutbounds have no address.
     pub fn hostnames(&self) -> Arc<ServiceConflicts> {
         self.hostnames.clone()
+    }
+
+    /// Where to say what the global control plane has and this zone does not keep.
+    pub fn unreceived(&self) -> Arc<Mutex<Unreceived>> {
+        self.unreceived.clone()
     }
 
     /// What is wrong with a mesh at this time, the worst first, as far as it is wanted and fits into a list.
@@ -162,6 +174,11 @@ impl Findings {
             if let Ok(stored) = self.store.snapshot() {
                 of_mesh.snis.findings(mesh, &stored).iter().for_each(&mut add);
             }
+        }
+        let about = snapshot.as_ref().and_then(|snapshot| snapshot.mesh.kri(""));
+        for missing in lock(&self.unreceived).of_mesh(mesh) {
+            let finding = Finding::new(Code::NotReceived, missing.says("in this mesh"));
+            add(&finding.or_about(about.clone()));
         }
         if let Some(snapshot) = snapshot {
             self.authorities.findings(self.store.as_ref(), &snapshot, now).iter().for_each(&mut add);

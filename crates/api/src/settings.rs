@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use identity::ca::Files;
+use resources::naming::service_hosts::ServiceHosts;
 use serde_json::Value;
 use store::backup::Attachment;
 
@@ -156,6 +157,8 @@ pub struct Settings {
     pub max_watches_per_peer: usize,
     /// How long the client of a watch may take for one line.
     pub watch_patience: Duration,
+    /// The hostnames of services in meshes whose services are called by tags, if they have any.
+    pub service_hosts: Option<ServiceHosts>,
     /// Which files a mesh may name as its authority's.
     pub data_sources: Files,
     /// Where writes are recorded.
@@ -188,6 +191,7 @@ impl Default for Settings {
             max_watches: gates::WATCHES,
             max_watches_per_peer: gates::WATCHES_PER_PEER,
             watch_patience: WATCH_PATIENCE,
+            service_hosts: None,
             data_sources: Files::default(),
             audit: Audit::default(),
             backup_files: Arc::new(|| Ok(Vec::new())),

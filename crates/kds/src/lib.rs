@@ -21,6 +21,7 @@ pub mod quota;
 pub mod receiver;
 pub mod rights;
 pub mod select;
+pub mod unreceived;
 pub mod wire;
 
 pub use wire::Synced;

@@ -143,6 +143,10 @@ codes! {
     NoWorkDirectory = "no-work-directory", Error,
         "A policy needs the agent beside a proxy, and the proxy does not say where its agent's sockets are.",
         "Start the proxy with kuma-dp, which reports it.";
+    NotReceived = "not-received", Warning,
+        "The global control plane is one of Kuma and has resources of kinds that kuma-rs does not keep, such as \
+         TrafficPermissions. They have no effect in this zone: what a TrafficPermission allows is denied here.",
+        "Export from the global control plane, translate with `kumactl migrate policies`, and apply the result there.";
     NotRedirected = "not-redirected", Info,
         "A policy is about traffic that is redirected to the proxy, and no traffic is redirected to this one.",
         "Set networking.transparentProxying of the Dataplane, or select other proxies.";

@@ -11,6 +11,7 @@
 //! | name of a resource in a namespace | [`namespaced`] | `redis.kuma-demo` |
 //! | name of a synchronised resource | [`kds`] | `foo-zxw6c95d42zfz9cc` |
 //! | identity in a certificate | [`spiffe`] | `spiffe://default/backend` |
+//! | hostname of a service that is called by its tag | [`service_hosts`] | `backend.mesh` |
 //! | socket between an agent and its Envoy | [`socket`] | `kuma-mh-web-default.sock` |
 //!
 //! Parsers accept any string and never panic; [`classify`] tells which of these a proxy's name is.
@@ -25,6 +26,7 @@ pub mod legacy;
 pub mod namespaced;
 pub mod section;
 pub mod self_name;
+pub mod service_hosts;
 pub mod sni;
 pub mod socket;
 pub mod spiffe;

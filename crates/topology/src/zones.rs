@@ -88,6 +88,11 @@ impl Zones {
         self.own_ingresses.iter()
     }
 
+    /// The names of the ZoneEgresses of this zone.
+    pub fn own_egresses(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.egresses.keys()
+    }
+
     /// Whether another zone says that it has MeshTrafficPermissions of its own, which are not known here.
     pub fn has_own_permissions(&self, zone: &str) -> bool {
         let there = self.ingresses.get(zone);

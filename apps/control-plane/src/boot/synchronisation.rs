@@ -1,12 +1,20 @@
 //! Starts the synchronisation with other control planes.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, anyhow};
 use api::Inspect;
 use http::Uri;
 use jiff::Timestamp;
-use kds::guard::{Guard, Threshold};
+use kds::{
+    guard::{Guard, Threshold},
+    unreceived::Unreceived,
+};
 use runtime::{
     Shutdown,
     listen::Listener,
@@ -78,11 +86,11 @@ impl Setup<'_> {
         &self,
         listeners: Listeners,
         questions: &Arc<Questions>,
-        inspect: Arc<dyn Inspect>,
+        (inspect, unreceived): (Arc<dyn Inspect>, Arc<Mutex<Unreceived>>),
         shutdown: &Shutdown,
     ) -> Result<Option<SocketAddr>> {
         if self.config.federated() {
-            self.follow_global(inspect, shutdown)?;
+            self.follow_global(inspect, unreceived, shutdown)?;
         }
         let Listeners { zones, peers, shares } = listeners;
         let address = match peers {
@@ -196,7 +204,12 @@ impl Setup<'_> {
         }
     }
 
-    fn follow_global(&self, inspect: Arc<dyn Inspect>, shutdown: &Shutdown) -> Result<()> {
+    fn follow_global(
+        &self,
+        inspect: Arc<dyn Inspect>,
+        unreceived: Arc<Mutex<Unreceived>>,
+        shutdown: &Shutdown,
+    ) -> Result<()> {
         let Setup { config, registrar, instance_id, .. } = self;
         let (zone, settings) = (&config.multizone.zone.name, &config.multizone.zone.kds);
         let shown = print::masked_json(config).to_string();
@@ -212,6 +225,7 @@ impl Setup<'_> {
             address: address(&config.multizone.zone.global_address, settings)?,
             store: registrar.store().clone(),
             inspect,
+            unreceived,
             held: Arc::new(Held::new(Guard::new(Threshold { percent: settings.hold_back_deletions }))),
             node: node::ours(zone, instance_id, BASED_ON_KUMA, shown),
             version: BASED_ON_KUMA.to_owned(),

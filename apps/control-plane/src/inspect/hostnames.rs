@@ -6,7 +6,7 @@ use api::inspect::hostnames::{
     HostnameClaim, HostnameConflict, HostnameItem, HostnameList, HostnameOrigin, HostnamePort,
 };
 use plan::ProxyPlan;
-use resources::{Key, Status};
+use resources::{Key, Kind, Status};
 use store::Snapshot;
 use topology::{DestinationId, MeshSnapshot};
 
@@ -74,6 +74,11 @@ impl HostnameSources<'_> {
             plan::HostnameOrigin::VirtualOutbound(name) => {
                 HostnameOrigin { kind: "VirtualOutbound", name: name.to_string(), hostname_generator: None }
             }
+            plan::HostnameOrigin::Mesh => HostnameOrigin {
+                kind: Kind::Mesh.name(),
+                name: self.proxy.mesh.to_string(),
+                hostname_generator: None,
+            },
             plan::HostnameOrigin::Service(key) => HostnameOrigin {
                 kind: key.kind.name(),
                 name: key.name.to_string(),

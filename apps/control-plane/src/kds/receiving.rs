@@ -11,10 +11,11 @@ use kds::{
     mapping,
     receiver::{Arrival, Batch, Receiver, Refused, Role},
     select::Direction,
+    unreceived::{self, Names},
     wire,
 };
 use prost::Message as _;
-use resources::{Key, Kind, labels};
+use resources::{Key, Kind, labels, superseded::Superseded};
 use store::{Dirty, Error, Store, Write};
 use tokio::sync::Semaphore;
 use tonic::Status;
@@ -51,6 +52,9 @@ impl Held {
 /// Observes a stream of responses.
 pub trait Watch: Send {
     fn stored(&mut self, kind: Kind, complaint: Option<&str>);
+
+    /// The peer has these of a kind that is not kept here. Zones have none that global lacks.
+    fn unreceived(&mut self, _kind: &'static Superseded, _names: &Names) {}
 }
 
 /// What receiving needs.
@@ -120,15 +124,15 @@ impl Receiving {
     }
 
     /// Asks for the first kinds; says which are left for later.
-    async fn subscribe_first(&self, requests: &Outgoing) -> Result<Vec<Kind>, Status> {
+    async fn subscribe_first(&self, requests: &Outgoing) -> Result<Vec<&'static str>, Status> {
         let (now, later): (Vec<Kind>, Vec<Kind>) = self
             .direction()
             .wanted()
             .partition(|kind| matches!(self.role, Role::Global(_)) || *kind == Kind::Mesh);
         for (index, kind) in now.into_iter().enumerate() {
-            requests.send(&self.subscription(kind, index == 0)).await?;
+            requests.send(&self.subscription(kind.name(), index == 0)).await?;
         }
-        Ok(later)
+        Ok(later.into_iter().map(Kind::name).chain(self.unreceived().map(|kind| kind.name)).collect())
     }
 
     fn direction(&self) -> Direction {
@@ -138,11 +142,17 @@ impl Receiving {
         }
     }
 
-    fn subscription(&self, kind: Kind, introduces: bool) -> wire::DeltaDiscoveryRequest {
+    /// The kinds that a zone asks for only to say that it does not keep them.
+    fn unreceived(&self) -> impl Iterator<Item = &'static Superseded> {
+        let is_zone = matches!(self.role, Role::Zone(_));
+        unreceived::kinds().filter(move |_| is_zone)
+    }
+
+    fn subscription(&self, kind: &str, introduces: bool) -> wire::DeltaDiscoveryRequest {
         let node = if introduces { self.node.clone() } else { self.brief_node() };
         wire::DeltaDiscoveryRequest {
             node: Some(node),
-            type_url: kind.name().to_owned(),
+            type_url: kind.to_owned(),
             resource_names_subscribe: vec!["*".to_owned()],
             ..wire::DeltaDiscoveryRequest::default()
         }
@@ -169,7 +179,10 @@ impl Receiving {
         // A zone must not bring secrets, say, or meshes.
         let asked_for = |kind: &Kind| self.direction().wanted().any(|wanted| wanted == *kind);
         let Some(kind) = Kind::by_name(&response.type_url).filter(asked_for) else {
-            reject(&mut answer, &format!("{:?} was not asked for", response.type_url));
+            match self.unreceived().find(|kind| kind.name == response.type_url) {
+                Some(kind) => watch.unreceived(kind, &names(&response)?),
+                None => reject(&mut answer, &format!("{:?} was not asked for", response.type_url)),
+            }
             requests.send(&answer).await?;
             return Ok(None);
         };
@@ -292,14 +305,26 @@ fn reject(answer: &mut wire::DeltaDiscoveryRequest, reason: &str) {
     answer.resource_names_subscribe = vec!["*".to_owned()];
 }
 
+/// The names in a response. The first one of a kind, which the caller knows, has all of them.
+fn names(response: &wire::DeltaDiscoveryResponse) -> Result<Names, Status> {
+    let mut names = Names { removed: response.removed_resources.clone(), ..Names::default() };
+    for bytes in &response.resources {
+        names.present.push(resource(&response.type_url, bytes)?.name);
+    }
+    Ok(names)
+}
+
+fn resource(kind: &str, bytes: &bytes::Bytes) -> Result<wire::Resource, Status> {
+    wire::Resource::decode(bytes.clone())
+        .map_err(|error| Status::invalid_argument(format!("a response with {kind} cannot be read: {error}")))
+}
+
 fn decoded(kind: Kind, response: &wire::DeltaDiscoveryResponse) -> Result<Arrival, Status> {
     let more = response.system_version_info == wire::MORE_PARTS;
     let mut arrival = Arrival { kind, resources: Vec::new(), removed: Vec::new(), refused: Vec::new(), more };
     let mut values = wire::MOST_VALUES_OF_MESSAGE;
     for bytes in &response.resources {
-        let resource = wire::Resource::decode(bytes.clone()).map_err(|error| {
-            Status::invalid_argument(format!("a response with {kind} cannot be read: {error}"))
-        })?;
+        let resource = resource(kind.name(), bytes)?;
         let body = resource.resource.map(|any| any.value).unwrap_or_default();
         match wire::decode_one_of_many(kind, &body, &mut values) {
             Ok(synced) => arrival.resources.push(synced),

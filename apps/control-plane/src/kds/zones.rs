@@ -199,6 +199,11 @@ impl Zones {
         self.update(zone, |state| state.problem(way, kind, reason));
     }
 
+    /// The zone does not get resources of a kind that it does not have, or there are none any more.
+    pub fn unreceived(&self, zone: &str, kind: &'static str, reason: Option<&str>) {
+        self.update(zone, |state| state.problem_of(SyncProblemKind::Unreceived, kind, reason));
+    }
+
     /// The zone is alive.
     pub fn is_alive(&self, zone: &str) {
         self.of(zone, |state| state.alive(Timestamp::now()));

@@ -8,11 +8,7 @@ use std::{
 use policy::{Policy, select::is_for_every_sidecar};
 use resources::{
     Kind,
-    kinds::{
-        mesh::{Mesh, MeshServicesMode},
-        mesh_circuit_breaker,
-        mesh_load_balancing_strategy::LoadBalancer,
-    },
+    kinds::{mesh_circuit_breaker, mesh_load_balancing_strategy::LoadBalancer},
     labels,
     naming::{sni, system},
     policy::Side,
@@ -145,8 +141,7 @@ impl ZoneClass {
         destination: &Destination,
         known: &Endpoints,
     ) -> Option<Arc<Endpoints>> {
-        let spec = mesh.mesh.spec.get::<Mesh>()?;
-        if spec.mesh_services_mode() == MeshServicesMode::Exclusive || !destination.exists {
+        if !destination.exists {
             return None;
         }
         match self.kind {
