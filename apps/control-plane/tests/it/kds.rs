@@ -2,6 +2,7 @@
 
 mod instances;
 mod presence;
+mod views;
 
 use std::{
     net::SocketAddr,
