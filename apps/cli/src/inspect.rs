@@ -98,6 +98,9 @@ pub struct Meshes {
 }
 
 /// Show the services named by kuma.io/service and how many of their proxies are online
+///
+/// In a mesh with meshServices.mode Exclusive these are its delegated gateways: every other service is a MeshService, which
+/// `kumactl get meshservices` lists with its state.
 #[derive(Debug, Args)]
 pub struct Services {
     #[command(flatten)]

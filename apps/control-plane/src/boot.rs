@@ -29,7 +29,11 @@ use store::{
     registrar::{Mode as RegistrarMode, Setup},
 };
 
-use self::{ports::Ports, preparation::Preparation, synchronisation::Listeners};
+use self::{
+    ports::Ports,
+    preparation::Preparation,
+    synchronisation::{Listeners, Provided, Reached},
+};
 use crate::{
     available_services,
     certificates::{self, Server, rotation},
@@ -40,7 +44,8 @@ use crate::{
     },
     defaults, diagnostics, dp_server,
     findings::Findings,
-    insights, inspect,
+    insights::{self, connection::Instance},
+    inspect,
     kds::admin::Questions,
     mesh_identities, mesh_services,
     observed::Observations,
@@ -126,7 +131,8 @@ pub async fn start(config: Config) -> Result<Running> {
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
     snis::start(&registrar, &push, &shutdown);
     let observations = Observations::started(store.clone(), &metrics, &shutdown);
-    let inspect: Arc<dyn api::Inspect> = Arc::new(inspect.observing(observations.clone()));
+    let inspect = inspect.observing(observations.clone());
+    let (answers, inspect) = others.answering(inspect, &questions);
     let api = api_router(&registrar, settings, &metrics, inspect.clone(), findings.clone(), &shutdown);
     let health = diagnostics::router(store, metrics.clone(), &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>, share| {
@@ -135,13 +141,15 @@ pub async fn start(config: Config) -> Result<Running> {
         listener.serve(router, tls, ports::api_limits(&config, share), &shutdown);
         Some(addr)
     };
-    let zone_needs = (inspect, findings.unreceived());
-    let kds = others.start(Listeners { zones, peers, shares }, &questions, zone_needs, &shutdown)?;
+    let listeners = Listeners { zones, peers, shares };
+    let provided = Provided { answers, inspect, unreceived: findings.unreceived() };
+    let Reached { kds, address } = others.start(listeners, provided, &questions, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
             let (tls, shown) = proxy_certificate(&config, &metrics, now, &shutdown)?;
             let parts = (registrar, push, observations);
-            let context = dp_context(&config, parts, &listener, instance_id, &shutdown, shown)?;
+            let instance = Instance { id: instance_id, address };
+            let context = dp_context(&config, parts, &listener, instance, &shutdown, shown)?;
             let limits = ports::proxy_limits(&config, shares.proxies);
             Some(serve_proxies(listener, &config, context, findings, tls, limits))
         }
@@ -301,7 +309,7 @@ fn dp_context(
     config: &Config,
     (registrar, push, observations): (Arc<Registrar>, Arc<Push>, Arc<Observations>),
     listener: &Listener,
-    instance_id: String,
+    instance: Instance,
     shutdown: &Shutdown,
     certificate: dp_server::ServerCertificate,
 ) -> Result<dp_server::Context> {
@@ -326,7 +334,7 @@ fn dp_context(
         departures: dp_server::departures::Departures::new(GRACE),
         observations,
         second_try_after: SECOND_TRY_AFTER,
-        instance_id,
+        instance,
         admission: ports::admission(&config.dp_server.limits, listener, shutdown),
         shutdown: shutdown.clone(),
     })

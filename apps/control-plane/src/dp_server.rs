@@ -34,7 +34,11 @@ use runtime::Shutdown;
 use store::Registrar;
 
 use self::admission::Admission;
-use crate::{insights, observed::Observations, push::Push};
+use crate::{
+    insights::{self, connection::Instance},
+    observed::Observations,
+    push::Push,
+};
 
 /// A Dataplane is small; larger bodies are not Dataplanes.
 const MAX_BOOTSTRAP: usize = 1 << 20;
@@ -67,7 +71,8 @@ pub struct Context {
     pub observations: Arc<Observations>,
     /// How long a proxy is left alone with what it refuses before it is sent again; doubles every time.
     pub second_try_after: Duration,
-    pub instance_id: String,
+    /// This control plane, as other instances know it.
+    pub instance: Instance,
     /// The zone of this control plane, where its zone proxies are.
     pub zone: Arc<str>,
     /// Who is let in, and how many at a time.

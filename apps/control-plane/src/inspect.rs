@@ -19,6 +19,7 @@ mod hostnames;
 mod layout;
 mod logging;
 mod observed;
+mod of_zones;
 pub(crate) mod policies;
 mod proxy_traits;
 pub(crate) mod reach;
@@ -26,6 +27,7 @@ mod reachability;
 pub(crate) mod redact;
 mod rules;
 mod suggestions;
+pub(crate) mod views;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -53,21 +55,23 @@ use plan::{
     AdminTarget, AdminTls, ProxyTraits,
     effective::{self, Effective, KINDS},
 };
-use resources::{Key, Kind, Resource, naming::Kri};
+use resources::{Key, Kind, Resource, kinds::mesh_service::MeshService, naming::Kri};
 use serde_json::Value;
 use store::{Registrar, Snapshot, Store};
 use tokio::sync::Semaphore;
-use topology::{DestinationId, MeshSnapshot};
+use topology::{DestinationId, MeshSnapshot, matching::MemberSelector};
 
 use crate::{
-    kds::admin::Questions,
+    kds::admin::{Questions, View},
     observed::Observations,
     push::{Place, Push},
     what_if,
 };
 use client::Endpoint;
 use configuration::configuration;
+use elsewhere::Elsewhere;
 use proxy_traits::{last_known, traits};
+use views::ComputedView;
 
 /// How long an answer waits for changes that are being taken in.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -94,24 +98,14 @@ pub fn admin_tls(
     Ok(AdminTls { certificate: pair.certificate, key: pair.key, authority: authority.certificate().clone() })
 }
 
-/// Whose proxies can be looked into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Serves {
-    /// Those of the zone, which connect here.
-    Zone,
-    /// Those of all zones, which connect elsewhere: what is stored about them is known.
-    Everything,
-}
-
 /// The proxies that are stored.
+#[derive(Clone)]
 pub struct Proxies {
     store: Arc<dyn Store>,
     push: Arc<Push>,
     /// Where the admin interface is when nothing says otherwise.
     admin_port: u16,
-    serves: Serves,
-    /// How proxies of other zones are asked, on a global control plane.
-    elsewhere: Option<Arc<Questions>>,
+    elsewhere: Elsewhere,
     /// What proxies said that they call.
     observations: Option<Arc<Observations>>,
     /// Looking must leave room for configuring: however many ask, so many answers are computed at a time.
@@ -127,10 +121,9 @@ impl fmt::Debug for Proxies {
 #[async_trait::async_trait]
 impl Inspect for Proxies {
     async fn admin(&self, proxy: &Key, view: AdminView) -> Result<AdminAnswer, InspectError> {
-        if let Some(questions) = &self.elsewhere {
-            return self.ask_zone(questions, proxy, view).await;
+        if let Some(told) = self.told(proxy, View::Admin(view)).await? {
+            return Ok(told.answer);
         }
-        self.check_here(proxy)?;
         let snapshot = self.snapshot()?;
         let endpoint = self.endpoint(&snapshot, proxy)?;
         let body = client::get(&endpoint, client::path(view)).await.map_err(|reason| {
@@ -168,7 +161,10 @@ impl Inspect for Proxies {
     }
 
     async fn config(&self, proxy: &Key, with_shadow: bool) -> Result<Config, InspectError> {
-        self.check_here(proxy)?;
+        let view = ComputedView::Config { with_shadow };
+        if let Some(config) = self.computed_elsewhere(proxy, view).await? {
+            return configuration::shaped(config);
+        }
         let traits = self.traits(proxy).ok_or_else(|| InspectError::NotConnected(proxy.clone()))?;
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let proxy = proxy.clone();
@@ -187,6 +183,12 @@ impl Inspect for Proxies {
         let arrived = self.store.caught_up(PATIENCE).await;
         arrived.map_err(|error| InspectError::Unreachable(error.to_string()))?;
         self.caught_up().await?;
+        // A zone cannot tell how far it is behind this control plane; other instances read the same store.
+        if !self.is_global()
+            && let Some(state) = self.computed_elsewhere(proxy, ComputedView::Sync).await?
+        {
+            return Ok(state);
+        }
         Ok(self.push.sync_state(proxy).unwrap_or(SyncState::Unknown))
     }
 
@@ -209,6 +211,9 @@ impl Inspect for Proxies {
     }
 
     async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError> {
+        if let Some(seen) = self.seen_from_zone::<Layout>(proxy, ComputedView::Layout).await? {
+            return self.own_layout(proxy, seen);
+        }
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let traits = self.last_known(&snapshot, proxy);
         let proxy = proxy.clone();
@@ -224,6 +229,9 @@ impl Inspect for Proxies {
     }
 
     async fn hostnames(&self, proxy: &Key) -> Result<HostnameList, InspectError> {
+        if let Some(seen) = self.seen_from_zone(proxy, ComputedView::Hostnames).await? {
+            return Ok(seen);
+        }
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let (traits, proxy) = (self.last_known(&snapshot, proxy), proxy.clone());
         self.computed(move || {
@@ -262,12 +270,16 @@ impl Inspect for Proxies {
         .await
     }
 
-    async fn selected(&self, policy: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
-        let (snapshot, mesh) = self.now(&policy.mesh).await?;
-        let policy = policy.clone();
+    async fn selected(&self, selecting: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
+        let (snapshot, mesh) = self.now(&selecting.mesh).await?;
+        let selecting = selecting.clone();
         self.computed(move || {
-            let policy = snapshot.get(&policy).ok_or_else(|| InspectError::Missing(policy.clone()))?;
-            Ok(effective::selected(&mesh, policy).into_iter().cloned().collect())
+            let stored = snapshot.get(&selecting).ok_or_else(|| InspectError::Missing(selecting.clone()))?;
+            let selected = match stored.spec.get::<MeshService>() {
+                Some(spec) => mesh.chosen_by(&MemberSelector::of_service(stored, spec, &mesh.zone)),
+                None => effective::selected(&mesh, stored),
+            };
+            Ok(selected.into_iter().cloned().collect())
         })
         .await
     }
@@ -294,7 +306,9 @@ impl Inspect for Proxies {
     }
 
     async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
-        self.check_here(proxy)?;
+        if self.is_global() {
+            return self.reachability_from_zone(proxy, to).await;
+        }
         let (snapshot, mesh) = self.now(&proxy.mesh).await?;
         let (traits, to) = (self.last_known(&snapshot, proxy), to.map(str::to_owned));
         self.computed(move || reachability::of_proxy(&snapshot, &mesh, &traits, to.as_deref())).await
@@ -306,8 +320,10 @@ impl Inspect for Proxies {
         offset: usize,
         size: usize,
     ) -> Result<MeasuredProxies, InspectError> {
-        (self.serves == Serves::Zone).then_some(()).ok_or_else(|| reachability::elsewhere(mesh))?;
         let (snapshot, mesh) = self.now(mesh).await?;
+        if let Elsewhere::Zones(questions) = &self.elsewhere {
+            return self.reachability_in_zones(questions, &mesh.name, offset, size).await;
+        }
         let push = self.push.clone();
         self.computed(move || {
             let traits = |dataplane: &Resource| last_known(&push, &snapshot, &dataplane.key);
@@ -324,8 +340,10 @@ impl Inspect for Proxies {
 
     async fn observed(&self, mesh: &str, wanted: WantedEdges) -> Result<ObservedCalls, InspectError> {
         let (snapshot, mesh) = self.now(mesh).await?;
-        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
-        let observations = observations.ok_or_else(observed::elsewhere)?;
+        if let Elsewhere::Zones(questions) = &self.elsewhere {
+            return self.observed_in_zones(questions, &mesh.name, wanted).await;
+        }
+        let observations = self.observations.clone().ok_or_else(observed::elsewhere)?;
         let push = self.push.clone();
         self.computed(move || {
             let traits = |dataplane: &Resource| last_known(&push, &snapshot, &dataplane.key);
@@ -336,7 +354,7 @@ impl Inspect for Proxies {
 
     async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {
         let (snapshot, mesh) = self.now(mesh).await?;
-        let observations = self.observations.clone().filter(|_| self.serves == Serves::Zone);
+        let observations = self.observations.clone().filter(|_| !self.is_global());
         let observations = observations.ok_or_else(observed::elsewhere)?;
         let (push, service) = (self.push.clone(), service.map(str::to_owned));
         self.computed(move || {
@@ -360,7 +378,7 @@ impl Proxies {
     pub fn new(store: Arc<dyn Store>, push: Arc<Push>, admin_port: u16) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let turns = Arc::new(Semaphore::new(processors));
-        Proxies { store, push, admin_port, serves: Serves::Zone, elsewhere: None, observations: None, turns }
+        Proxies { store, push, admin_port, elsewhere: Elsewhere::Nowhere, observations: None, turns }
     }
 
     /// The same, where it is known what proxies said that they call.
@@ -371,7 +389,7 @@ impl Proxies {
 
     /// On a global control plane, which asks the zones.
     pub fn on_global(store: Arc<dyn Store>, push: Arc<Push>, questions: Arc<Questions>) -> Self {
-        Proxies { serves: Serves::Everything, elsewhere: Some(questions), ..Proxies::new(store, push, 0) }
+        Proxies { elsewhere: Elsewhere::Zones(questions), ..Proxies::new(store, push, 0) }
     }
 
     /// Runs what takes a while where other requests do not wait for it, when it is its turn.

@@ -18,6 +18,7 @@ pub mod rules;
 pub mod suggestions;
 pub mod sync;
 pub mod what_if;
+pub mod zones;
 
 use std::{fmt, sync::Arc};
 
@@ -32,7 +33,7 @@ use resources::{
     kinds::mesh::{Mesh, MeshServicesMode},
     naming::{self, Kri},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::Snapshot;
 
@@ -42,6 +43,7 @@ use crate::{
     json,
     list::{Paging, Selection},
     patch,
+    resource::RETRIEVE,
     route::Operation,
 };
 use graph::Graph;
@@ -91,8 +93,8 @@ pub trait Inspect: fmt::Debug + Send + Sync {
     /// The routes of one of the proxy's outbounds.
     async fn routes(&self, proxy: &Key, outbound: &Kri) -> Result<RouteList, InspectError>;
 
-    /// The Dataplanes that a policy selects, by name.
-    async fn selected(&self, policy: &Key) -> Result<Vec<Arc<Resource>>, InspectError>;
+    /// The Dataplanes that a policy or a MeshService selects, by name.
+    async fn selected(&self, selecting: &Key) -> Result<Vec<Arc<Resource>>, InspectError>;
 
     /// The policies in effect for the proxy, in any way.
     async fn matched(&self, proxy: &Key) -> Result<Vec<Arc<Resource>>, InspectError>;
@@ -125,7 +127,8 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 }
 
 /// A configuration, and what it would be without the policies that only pretend.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Config {
     pub xds: Value,
     /// Made from the same moment; `None` where it is the same.
@@ -310,17 +313,18 @@ pub async fn routes(call: Call) -> Result<Response, Error> {
     shown(inspect.routes(&proxy, &identifier(&call, "kri")?).await?, &snapshot).await
 }
 
-/// `GET /meshes/{mesh}/{policies}/{name}/_resources/dataplanes`.
+/// `GET /meshes/{mesh}/{policies}/{name}/_resources/dataplanes`, and that of a MeshService.
 pub async fn selected(call: Call, kind: Kind) -> Result<Response, Error> {
     let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     call.check_access(kind)?;
     let paging = Paging::read(&call)?;
     let part = call.query("name").unwrap_or_default();
-    let policy = call.key(kind);
-    if snapshot.get(&policy).is_none() {
-        return Err(Error::not_found("Could not retrieve policy"));
+    let selecting = call.key(kind);
+    if snapshot.get(&selecting).is_none() {
+        let of_service = kind == Kind::MeshService;
+        return Err(Error::not_found(if of_service { RETRIEVE } else { "Could not retrieve policy" }));
     }
-    let mut selected = inspect.selected(&policy).await?;
+    let mut selected = inspect.selected(&selecting).await?;
     selected.retain(|dataplane| dataplane.name().contains(part));
     let page = paging.cut(&call, selected.into_iter(), |dataplane| Meta::of(dataplane));
     shown(Selection::from(page), &snapshot).await

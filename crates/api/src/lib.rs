@@ -30,7 +30,6 @@ pub mod patch;
 mod resource;
 pub mod route;
 mod serve;
-mod service_dataplanes;
 mod service_insight;
 mod settings;
 mod sni_usage;

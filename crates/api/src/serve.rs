@@ -10,6 +10,7 @@ use axum::{
     routing::{MethodFilter, on},
 };
 use http::{HeaderValue, StatusCode, Uri, header::CONTENT_TYPE, uri::PathAndQuery};
+use resources::Kind;
 use serde_json::json;
 use tower::{Layer, util::MapRequestLayer};
 
@@ -18,7 +19,7 @@ use crate::{
     call::Call,
     describe, hostnames, insight, inspect, json, kri, layers, list, overview, resource,
     route::{self, Operation, Route},
-    service_dataplanes, service_insight, sni_usage, snis, superseded, token, what_if,
+    service_insight, sni_usage, snis, superseded, token, what_if,
 };
 
 /// The REST API as a service. Requests are expected to carry a [`runtime::listen::Peer`].
@@ -125,7 +126,7 @@ async fn dispatch(call: Call) -> Result<Response, Error> {
         Operation::ZoneToken => token::zone(call).await,
         Operation::UserToken => token::user(call).await,
         Operation::Hostnames => hostnames::list(&call),
-        Operation::ServiceDataplanes => aside(call, service_dataplanes::list).await,
+        Operation::ServiceDataplanes => inspect::selected(call, Kind::MeshService).await,
         Operation::ProxyXds(kind) | Operation::ProxyStats(kind) | Operation::ProxyClusters(kind) => {
             inspect::admin(call, kind).await
         }

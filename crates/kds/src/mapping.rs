@@ -42,7 +42,7 @@ pub fn to_global(resource: &Resource, zone: &str, skipped: &[String]) -> Synced 
     // It is about this zone's plan to delete the resource.
     labels.remove(labels::DELETION_GRACE_PERIOD);
     let key = renamed(resource, &labels);
-    Synced { key, labels, spec: without_generations(&resource.spec), status: resource.status.clone() }
+    Synced { key, labels, spec: without_own_facts(&resource.spec), status: resource.status.clone() }
 }
 
 fn carried(resource: &Resource, skipped: &[String]) -> Labels {
@@ -72,8 +72,9 @@ pub(crate) fn name_on_global(key: &Key, labels: &Labels, zone: &str) -> String {
     hashed_name(&key.mesh, display_name, Some(zone), label(labels::K8S_NAMESPACE))
 }
 
-/// How often a subscription was written is of interest only to the control plane that writes it.
-fn without_generations(spec: &Spec) -> Spec {
+/// How often a subscription was written, and where its instance is reached, is of interest only to the control planes that
+/// share a store with the one that writes it.
+fn without_own_facts(spec: &Spec) -> Spec {
     let mut spec = spec.clone();
     let subscriptions = match &mut spec {
         Spec::DataplaneInsight(insight) => &mut Arc::make_mut(insight).subscriptions,
@@ -81,6 +82,9 @@ fn without_generations(spec: &Spec) -> Spec {
         Spec::ZoneEgressInsight(insight) => &mut Arc::make_mut(insight).subscriptions,
         _ => return spec,
     };
-    subscriptions.iter_mut().for_each(|subscription| subscription.generation = 0);
+    for subscription in subscriptions.iter_mut() {
+        subscription.generation = 0;
+        subscription.control_plane_address.clear();
+    }
     spec
 }

@@ -95,6 +95,8 @@ impl Setup {
     pub fn on_postgres(self, database: &Database) -> Setup {
         let variable = |name: &str| format!("KUMA_STORE_POSTGRES_{name}");
         self.with("KUMA_STORE_TYPE", "postgres")
+            // Several instances of a test run on one machine.
+            .with("KUMA_INTER_CP_SERVER_PORT", "0")
             .with(&variable("HOST"), &database.host)
             .with(&variable("PORT"), database.port.to_string())
             .with(&variable("USER"), &database.user)

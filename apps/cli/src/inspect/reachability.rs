@@ -8,8 +8,8 @@ use crate::{
     client::{Client, segment},
     failure::Result,
     output::{self, PlainOutput},
-    pages::List,
-    reachability,
+    pages::{Found, List},
+    reachability, terminal,
     types::DEFAULT_MESH,
 };
 
@@ -60,17 +60,33 @@ fn count(number: u64) -> String {
 
 impl Reachability {
     pub fn run(&self, client: &Client) -> Result<()> {
-        let items = self.read(client)?;
-        let document = json!({ "total": items.len(), "items": items });
+        let Found { items, rest, .. } = self.read(client)?;
+        let mut document = json!({ "total": items.len(), "items": items });
+        if rest["zones"].is_array() {
+            document["zones"] = rest["zones"].clone();
+        }
+        for zone in
+            document["zones"].as_array().into_iter().flatten().filter(|zone| zone["missing"].is_string())
+        {
+            terminal::warn(&format!(
+                "the proxies of zone {} are missing: {}",
+                text(&zone["name"]),
+                text(&zone["missing"])
+            ));
+        }
         self.output.show(&document, || {
-            let (titles, rows) = cell::grid(&COLUMNS, document["items"].as_array().into_iter().flatten());
+            let items = || document["items"].as_array().into_iter().flatten();
+            // Names are those that proxies have in their zones.
+            let zone: &[Column] = &[("ZONE", |item| text(&item["zone"]))];
+            let zone = if document["zones"].is_array() { zone } else { &[] };
+            let (titles, rows) = cell::grid(&[zone, &COLUMNS].concat(), items());
             output::table(&titles, rows)
         })
     }
 
-    fn read(&self, client: &Client) -> Result<Vec<Value>> {
+    fn read(&self, client: &Client) -> Result<Found> {
         let path = format!("/meshes/{}/_reachability", segment(&self.mesh));
         let attempted = format!("could not read what the proxies of mesh {:?} reach", self.mesh);
-        Ok(List { page_size: PAGE, attempted, ..List::of(&path, "") }.all(client)?.items)
+        List { page_size: PAGE, attempted, ..List::of(&path, "") }.all(client)
     }
 }

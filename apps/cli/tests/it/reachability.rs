@@ -8,6 +8,7 @@ use crate::{
     control_plane::ControlPlane,
     observed_mesh::{MODE, allow, permission, proxy, service},
     program::{Program, Ran, cells},
+    server::Server,
 };
 
 /// `web` may call `kv` and not `db`, anyone may call `docs`, and of `old`, which `web` may call, there is no instance.
@@ -139,4 +140,21 @@ fn what_trimming_takes_from_each_proxy_is_listed_page_by_page() {
     assert_eq!(cells(shown.lines()[at + 1]), expected);
     program.run(&["inspect", "reachability", "-m", "my shop"]).failed(1).says("\"my shop\"");
     assert!(control_plane.lines().last().unwrap().starts_with("GET /meshes/my%20shop/_reachability?"));
+}
+
+#[test]
+fn on_a_global_control_plane_proxies_stand_with_their_zone_and_a_zone_that_is_away_is_named() {
+    let mode = json!({ "asked": "off", "saidBy": "Mesh", "active": "off", "stub": false });
+    let item = |zone: &str| json!({ "name": "web-1", "zone": zone, "mode": mode });
+    let zones = json!([{ "name": "east" }, { "name": "north" }, { "name": "west", "missing": "it is away" }]);
+    let server = Server::start();
+    let answer = json!({ "total": 2, "items": [item("east"), item("north")], "zones": zones });
+    server.on("GET", "/meshes/default/_reachability?size=100", 200, answer);
+    let program = Program::of(&server);
+    let shown = program.run(&["inspect", "reachability"]).ok();
+    assert_eq!(cells(shown.lines()[0])[..2], ["ZONE", "NAME"]);
+    assert_eq!(cells(shown.lines()[2])[..2], ["north", "web-1"]);
+    shown.says("the proxies of zone west are missing: it is away");
+    let answer = program.run(&["inspect", "reachability", "-o", "json"]).ok().json();
+    assert_eq!(answer["zones"], zones);
 }

@@ -46,7 +46,7 @@ pub struct Ports {
     pub diagnostics: Option<Listener>,
     pub proxies: Option<Listener>,
     pub zones: Option<Listener>,
-    /// For other instances of a global control plane.
+    /// For other instances on the same store.
     pub peers: Option<Listener>,
     pub shares: Shares,
 }
@@ -62,21 +62,22 @@ pub struct Shares {
     pub proxies: usize,
     /// None anywhere else.
     pub zones: usize,
+    /// None where no other process uses the store.
     pub peers: usize,
 }
 
 impl Shares {
-    fn of(files: u64, mode: Mode, proxies: u32) -> Shares {
+    fn of(files: u64, mode: Mode, proxies: u32, alone: bool) -> Shares {
         let left = files - OTHER_FILES.min(files / 2);
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let (api, diagnostics) = ((left / 8).clamp(2, 4096), (left / 8).clamp(2, 256));
         let rest = left.saturating_sub(2 * api + diagnostics).max(1);
+        let peers = if alone { 0 } else { (rest / 8).clamp(1, PEERS) };
+        let rest = rest.saturating_sub(peers).max(1);
         if mode == Mode::Global {
-            let peers = (rest / 8).clamp(1, PEERS);
-            let zones = rest.saturating_sub(peers).clamp(1, ZONES);
-            return Shares { api, diagnostics, proxies: 0, zones, peers };
+            return Shares { api, diagnostics, proxies: 0, zones: rest.min(ZONES), peers };
         }
-        Shares { api, diagnostics, proxies: rest.min(count(proxies)), zones: 0, peers: 0 }
+        Shares { api, diagnostics, proxies: rest.min(count(proxies)), zones: 0, peers }
     }
 }
 
@@ -117,7 +118,7 @@ impl Ports {
         };
         let peers = Port {
             // Only instances that share a store ask each other.
-            enabled: config.mode == Mode::Global && !serves_alone(config),
+            enabled: !serves_alone(config),
             addr: (EVERYWHERE, config.inter_cp.server.port).into(),
             key: "interCp.server.port",
             env: "KUMA_INTER_CP_SERVER_PORT",
@@ -173,7 +174,7 @@ fn shares(config: &Config) -> Shares {
         tracing::warn!(%error, "cannot raise the limit of open files");
         USUAL_FILES
     });
-    let shares = Shares::of(files, config.mode, proxies);
+    let shares = Shares::of(files, config.mode, proxies, serves_alone(config));
     if shares.proxies < count(proxies) && config.mode != Mode::Global {
         let connections = shares.proxies;
         tracing::warn!(
@@ -268,20 +269,20 @@ mod tests {
 
     #[test]
     fn shares_of_all_ports_fit_into_what_the_process_may_open() {
-        for (files, mode) in [64, 100, 1024, 4096, 20_000, 1 << 20]
-            .into_iter()
-            .flat_map(|files| [(files, Mode::Zone), (files, Mode::Global)])
-        {
-            let shares = Shares::of(files, mode, 16_384);
+        let files = [64, 100, 1024, 4096, 20_000, 1 << 20];
+        let modes = [(Mode::Zone, true), (Mode::Zone, false), (Mode::Global, true), (Mode::Global, false)];
+        for (files, (mode, alone)) in files.into_iter().flat_map(|files| modes.map(|mode| (files, mode))) {
+            let shares = Shares::of(files, mode, 16_384, alone);
             let all = 2 * shares.api + shares.diagnostics + shares.proxies + shares.zones + shares.peers;
             assert!(all as u64 <= files - OTHER_FILES.min(files / 2), "{files}: {shares:?}");
             assert!(shares.diagnostics >= 2, "{files}: {shares:?}");
             assert_eq!((shares.proxies == 0, shares.zones > 0), (mode == Mode::Global, mode == Mode::Global));
+            assert_eq!(shares.peers == 0, alone, "{files}: {shares:?}");
         }
         let zone = Shares { api: 4096, diagnostics: 256, proxies: 16_384, zones: 0, peers: 0 };
-        assert_eq!(Shares::of(1 << 20, Mode::Zone, 16_384), zone);
+        assert_eq!(Shares::of(1 << 20, Mode::Zone, 16_384, true), zone);
         let global = Shares { api: 4096, diagnostics: 256, proxies: 0, zones: 4096, peers: 64 };
-        assert_eq!(Shares::of(1 << 20, Mode::Global, 16_384), global);
-        assert_eq!(Shares::of(1 << 20, Mode::Zone, 1).proxies, 1);
+        assert_eq!(Shares::of(1 << 20, Mode::Global, 16_384, false), global);
+        assert_eq!(Shares::of(1 << 20, Mode::Zone, 1, true).proxies, 1);
     }
 }

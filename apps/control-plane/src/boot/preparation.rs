@@ -56,7 +56,7 @@ impl Preparation {
         if self.alone {
             insights::close_connections(self.registrar.store(), &self.instance_id).await?;
         }
-        if !self.serves_proxies && !super::serves_alone(&self.config) {
+        if !super::serves_alone(&self.config) {
             peers::ensure(&self.registrar, now).await?;
         }
         if self.serves_proxies {

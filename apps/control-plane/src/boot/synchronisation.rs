@@ -31,12 +31,13 @@ use super::{
 };
 use crate::{
     certificates::{self, Server, rotation},
-    config::{Config, GlobalKds, ZoneKds, print},
+    config::{Config, GlobalKds, ZoneKds, print, setting::Mode},
+    inspect::Proxies,
     kds::{
         KeepAlive,
         admin::{
             Questions,
-            peers::{self, Peers},
+            peers::{self, Answers, Peers},
         },
         authorities,
         client::{Address, Client},
@@ -57,6 +58,24 @@ pub struct Listeners {
     pub shares: Shares,
 }
 
+/// Answers to the questions of other control planes, and findings about what they send.
+pub struct Provided {
+    /// For other instances.
+    pub answers: Answers,
+    /// For the global control plane.
+    pub inspect: Arc<dyn Inspect>,
+    /// Resources of the global control plane that have no effect here.
+    pub unreceived: Arc<Mutex<Unreceived>>,
+}
+
+/// Where others reach this control plane.
+pub struct Reached {
+    /// Where zones connect.
+    pub kds: Option<SocketAddr>,
+    /// Where other instances ask; empty where there are none.
+    pub address: String,
+}
+
 /// How long it may take until a zone shows another reason why it is not connected.
 const OWN_FLUSH: Duration = Duration::from_secs(10);
 
@@ -71,41 +90,58 @@ pub struct Setup<'a> {
 impl Setup<'_> {
     /// The zones that can be asked, also where another instance has to do it.
     pub fn questions(&self) -> Arc<Questions> {
-        if serves_alone(self.config) {
-            return Arc::default();
-        }
-        Arc::new(Questions::with_peers(Peers {
+        self.peers().map(Questions::with_peers).map(Arc::new).unwrap_or_default()
+    }
+
+    /// The other instances on the same store, if there may be some.
+    fn peers(&self) -> Option<Peers> {
+        (!serves_alone(self.config)).then(|| Peers {
             store: self.registrar.store().clone(),
             instance_id: self.instance_id.to_owned(),
             limit: self.limit(),
-        }))
+        })
     }
 
-    /// Serves zones and other instances where there are listeners for them, or follows the global control plane.
+    /// What other instances are answered by, and what users are, for whom other instances are asked.
+    pub fn answering(&self, proxies: Proxies, questions: &Arc<Questions>) -> (Answers, Arc<dyn Inspect>) {
+        if self.config.mode == Mode::Global {
+            return (Answers::Zones(questions.clone()), Arc::new(proxies));
+        }
+        let answers = Answers::Proxies(Arc::new(proxies.only_here()));
+        match self.peers() {
+            Some(peers) => (answers, Arc::new(proxies.beside(peers))),
+            None => (answers, Arc::new(proxies)),
+        }
+    }
+
+    /// Serves zones and other instances where there are listeners for them, and follows the global control plane.
     pub fn start(
         &self,
         listeners: Listeners,
+        provided: Provided,
         questions: &Arc<Questions>,
-        (inspect, unreceived): (Arc<dyn Inspect>, Arc<Mutex<Unreceived>>),
         shutdown: &Shutdown,
-    ) -> Result<Option<SocketAddr>> {
+    ) -> Result<Reached> {
+        let Provided { answers, inspect, unreceived } = provided;
         if self.config.federated() {
             self.follow_global(inspect, unreceived, shutdown)?;
         }
         let Listeners { zones, peers, shares } = listeners;
         let address = match peers {
-            Some(listener) => self.serve_peers(listener, questions, shares, shutdown)?,
+            Some(listener) => self.serve_peers(listener, answers, shares, shutdown)?,
             None => String::new(),
         };
-        let serve = |listener| self.serve_zones(listener, address, questions.clone(), shares, shutdown);
-        zones.map(serve).transpose()
+        let serve =
+            |listener| self.serve_zones(listener, address.clone(), questions.clone(), shares, shutdown);
+        let kds = zones.map(serve).transpose()?;
+        Ok(Reached { kds, address })
     }
 
     /// Answers other instances; says where they reach this one.
     fn serve_peers(
         &self,
         listener: Listener,
-        questions: &Arc<Questions>,
+        answers: Answers,
         shares: Shares,
         shutdown: &Shutdown,
     ) -> Result<String> {
@@ -115,13 +151,13 @@ impl Setup<'_> {
             Err(error) => {
                 tracing::warn!(
                     error = format!("{error:#}"),
-                    "other instances of the global control plane cannot query this one"
+                    "other instances of this control plane cannot query this one"
                 );
                 return Ok(String::new());
             }
         };
         let (port, limits) = (listener.addr().port(), ports::peer_limits(shares.peers));
-        listener.serve(peers::router(questions.clone(), self.limit()), Some(tls), limits, shutdown);
+        listener.serve(peers::router(answers, self.limit()), Some(tls), limits, shutdown);
         let (address, database) = (&config.inter_cp.catalog.instance_address, &config.store.postgres);
         Ok(match address.as_str() {
             "" => SocketAddr::from((peers::own_address(&database.host, database.port), port)).to_string(),

@@ -1,9 +1,9 @@
-//! The settings of requests between instances of a global control plane.
+//! The settings of requests between instances of a control plane.
 
 use super::section::section;
 
 section! {
-    /// Several instances of a global control plane on one PostgreSQL.
+    /// Several instances of a control plane on one PostgreSQL.
     pub struct InterCp {
         section catalog: Catalog, "catalog";
         section server: InterCpServer, "server";
@@ -22,7 +22,7 @@ section! {
 section! {
     /// What the others connect to.
     pub struct InterCpServer {
-        /// Port for other instances, open where `mode` is `global` and `store.type` is `postgres`; 0 means any free one.
+        /// Port for other instances, open where `store.type` is `postgres`; 0 means any free one.
         port: u16 = 5683, "port", "KUMA_INTER_CP_SERVER_PORT";
     }
 }

@@ -134,7 +134,7 @@ async fn stream<P: Protocol>(context: Arc<Context>, opened: Opened<P::Response>)
     }
     let delivery = connected.watcher.delivery();
     let mut session = Session::<P> {
-        machine: P::identified_as(&context.instance_id),
+        machine: P::identified_as(&context.instance.id),
         registration: &registration,
         delivery,
         connected,

@@ -54,7 +54,7 @@ impl Registration {
     ) -> Result<Registration, Status> {
         // From here on what the proxy sent about itself is kept with its connection.
         let metadata = proxy.metadata.take();
-        let connection = Connection::begin(proxy.key(), &context.instance_id, &metadata);
+        let connection = Connection::begin(proxy.key(), context.instance.clone(), &metadata);
         drop(metadata);
         let announced = Mutex::default();
         let registration = Registration { context, proxy, credentials, connection, announced };

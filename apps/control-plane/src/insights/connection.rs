@@ -70,15 +70,32 @@ impl WrittenFacts {
     }
 }
 
+/// A control plane among those that share a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Instance {
+    pub id: String,
+    /// Where the others reach it; empty where there are none.
+    pub address: String,
+}
+
+impl From<&str> for Instance {
+    /// An instance that no other reaches.
+    fn from(id: &str) -> Instance {
+        Instance { id: id.to_owned(), address: String::new() }
+    }
+}
+
 impl Connection {
     /// A connection that begins now. `metadata` is what the proxy sent about itself.
-    pub fn begin(dataplane: Key, control_plane: &str, metadata: &Value) -> Arc<Connection> {
+    pub fn begin(dataplane: Key, control_plane: impl Into<Instance>, metadata: &Value) -> Arc<Connection> {
+        let Instance { id: instance, address } = control_plane.into();
         let version = metadata.get("version").and_then(|version| ProxyVersion::deserialize(version).ok());
         let version = version.map(compatibility::judged);
         let id = uuid::Uuid::new_v4().to_string();
         let subscription = DiscoverySubscription {
             id: id.clone(),
-            control_plane_instance_id: control_plane.to_owned(),
+            control_plane_instance_id: instance,
+            control_plane_address: address,
             connect_time: Some(Timestamp::now()),
             version,
             ..DiscoverySubscription::default()

@@ -19,6 +19,7 @@ use resources::{
     Key, Kind, Resource, Scope,
     kinds::{
         dataplane::GatewayType,
+        mesh::{Mesh, MeshServicesMode},
         mesh_external_service::MeshExternalService,
         mesh_insight::{
             BackendStats, DataplaneStat, DataplanesByType, DpVersions, MeshInsight, ServiceStat, Total,
@@ -46,7 +47,12 @@ pub struct Counts {
     backends: BackendStats,
     tallies: HashMap<String, Tally>,
     external: BTreeMap<Arc<str>, Arc<Resource>>,
+    /// Every service.
     document: ServiceInsight,
+    /// The delegated gateways among them, which have no MeshService.
+    gateway_document: ServiceInsight,
+    /// Whether services are MeshServices and nothing else.
+    exclusive: bool,
     visits: u64,
 }
 
@@ -78,6 +84,8 @@ impl Counts {
     /// The counts of a mesh as it is stored.
     pub fn read(snapshot: &Snapshot, mesh: &str) -> Counts {
         let mut counts = Counts::default();
+        let key = Key::global(Kind::Mesh, mesh);
+        counts.replace(&key, snapshot.get(&key));
         for kind in [Kind::Dataplane, Kind::DataplaneInsight, Kind::MeshExternalService] {
             for resource in snapshot.in_mesh(kind, mesh) {
                 counts.replace(&resource.key, Some(resource));
@@ -97,15 +105,19 @@ impl Counts {
                 };
                 self.describe(&key.name);
             }
+            Kind::Mesh => {
+                let mode = resource.and_then(|mesh| mesh.spec.get::<Mesh>()).map(Mesh::mesh_services_mode);
+                self.exclusive = mode == Some(MeshServicesMode::Exclusive);
+            }
             // How many there are of the others is known without looking at them.
             _ => {}
         }
     }
 
     /// What is to be observed about every service: what Dataplanes say they are, then what lies outside the
-    /// mesh.
+    /// mesh. In a mesh whose services are MeshServices these tell it themselves, and delegated gateways remain.
     pub fn services(&self) -> &ServiceInsight {
-        &self.document
+        if self.exclusive { &self.gateway_document } else { &self.document }
     }
 
     /// What is to be observed about the mesh, as it is in the snapshot.
@@ -121,7 +133,11 @@ impl Counts {
         MeshInsight {
             policies: totals(|kind| kind.descriptor().policy.is_some()),
             resources: totals(|kind| kind.descriptor().scope == Scope::Mesh && !kind.is_insight()),
-            services: Some(ServiceStat { total: internal + external, internal, external }),
+            services: (!self.exclusive).then_some(ServiceStat {
+                total: internal + external,
+                internal,
+                external,
+            }),
             dataplanes: Some(self.all),
             dataplanes_by_type: Some(DataplanesByType {
                 standard: Some(self.standard),
@@ -212,9 +228,15 @@ impl Counts {
             },
             (None, None) => {
                 self.document.services.remove(name);
+                self.gateway_document.services.remove(name);
                 return;
             }
         };
+        if service.service_type == ServiceType::GatewayDelegated {
+            self.gateway_document.services.insert(name.to_owned(), service.clone());
+        } else {
+            self.gateway_document.services.remove(name);
+        }
         self.document.services.insert(name.to_owned(), service);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::InspectError;
+use api::{Config, InspectError};
 use identity::admin::AdminAuthority;
 use jiff::Timestamp;
 use plan::ProxyTraits;
@@ -44,4 +44,13 @@ pub fn configuration(
     let mut types = Value::Object(types);
     redact::redact(&mut types);
     Ok(types)
+}
+
+/// The configuration as another control plane says it is, if that is one: resources by type.
+pub fn shaped(config: Config) -> Result<Config, InspectError> {
+    let Config { xds, without_shadow } = &config;
+    if xds.is_object() && without_shadow.as_ref().is_none_or(Value::is_object) {
+        return Ok(config);
+    }
+    Err(InspectError::Unreachable("the control plane of the proxy answered with no configuration".to_owned()))
 }

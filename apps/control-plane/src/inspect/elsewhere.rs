@@ -1,19 +1,128 @@
-//! Proxies that are connected elsewhere: those of zones, on a global control plane.
+//! Proxies that are connected elsewhere: those of zones, on a global control plane, and those of other instances on the
+//! same store.
 
-use api::{AdminAnswer, AdminView, InspectError};
-use resources::{Key, labels, naming::namespaced};
+use std::{fmt, sync::Arc};
 
-use super::{Proxies, Serves};
-use crate::kds::admin::{Question as ZoneQuestion, Questions};
+use api::{
+    AdminAnswer, InspectError,
+    inspect::{
+        layout::Layout,
+        reachability::{DestinationReachability, OfProxy, ProxyReachability},
+    },
+};
+use resources::{Key, Resource, labels, naming::namespaced};
+use serde::de::DeserializeOwned;
+
+use super::{
+    Proxies,
+    views::{self, ComputedView},
+};
+use crate::kds::admin::{Question, Questions, View, peers::Peers};
+
+/// Where proxies are that are not connected here.
+#[derive(Clone)]
+pub(super) enum Elsewhere {
+    Nowhere,
+    /// In zones: this is a global control plane, to which no proxy connects.
+    Zones(Arc<Questions>),
+    /// At other instances of this control plane.
+    Instances(Arc<Peers>),
+}
+
+/// What another control plane said.
+pub(super) struct Told {
+    by: String,
+    pub answer: AdminAnswer,
+}
 
 impl Proxies {
-    /// Asks the zone of a proxy, by the name that the proxy has there.
-    pub(super) async fn ask_zone(
+    /// As it is, with other instances on the same store, which are asked for the proxies that are connected to them.
+    #[must_use]
+    pub fn beside(self, peers: Peers) -> Self {
+        Proxies { elsewhere: Elsewhere::Instances(Arc::new(peers)), ..self }
+    }
+
+    /// The proxies that are connected here, for other instances that ask.
+    #[must_use]
+    pub fn only_here(&self) -> Self {
+        Proxies { elsewhere: Elsewhere::Nowhere, ..self.clone() }
+    }
+
+    pub(super) fn is_global(&self) -> bool {
+        matches!(self.elsewhere, Elsewhere::Zones(_))
+    }
+
+    /// What the control plane says that the proxy is connected to; `None` where that is this one, or none is known.
+    pub(super) async fn told(&self, proxy: &Key, view: View) -> Result<Option<Told>, InspectError> {
+        match &self.elsewhere {
+            Elsewhere::Nowhere => Ok(None),
+            Elsewhere::Zones(questions) => {
+                let (zone, about) = self.in_its_zone(proxy)?;
+                let answer = questions.put(&zone, Question { about, view }).await?;
+                Ok(Some(Told { by: format!("zone {zone:?}"), answer }))
+            }
+            Elsewhere::Instances(peers) => {
+                let is_here = self.push.newest(proxy).is_some();
+                let holder = peers.holder_of_proxy(&*self.snapshot()?, proxy).filter(|_| !is_here);
+                let Some(holder) = holder else { return Ok(None) };
+                let answer = peers.ask(&holder, Question { about: proxy.clone(), view }).await?;
+                Ok(Some(Told { by: format!("the instance {:?}", holder.instance), answer }))
+            }
+        }
+    }
+
+    /// As [`Proxies::told`], for what that control plane computes.
+    pub(super) async fn computed_elsewhere<T: DeserializeOwned + Send + 'static>(
         &self,
-        questions: &Questions,
         proxy: &Key,
-        view: AdminView,
-    ) -> Result<AdminAnswer, InspectError> {
+        view: ComputedView,
+    ) -> Result<Option<T>, InspectError> {
+        let Some(Told { by, answer }) = self.told(proxy, View::Computed(view)).await? else {
+            return Ok(None);
+        };
+        self.computed(move || views::read(&answer.body, &by)).await.map(Some)
+    }
+
+    /// What depends on the point of view of the proxy's zone, which every instance in the zone has; `None` there.
+    pub(super) async fn seen_from_zone<T: DeserializeOwned + Send + 'static>(
+        &self,
+        proxy: &Key,
+        view: ComputedView,
+    ) -> Result<Option<T>, InspectError> {
+        if !self.is_global() {
+            return Ok(None);
+        }
+        self.computed_elsewhere(proxy, view).await
+    }
+
+    /// A layout of the proxy that is stored here: what that is called is not its zone's to say.
+    pub(super) fn own_layout(&self, proxy: &Key, seen: Layout) -> Result<Layout, InspectError> {
+        let snapshot = self.snapshot()?;
+        let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?;
+        Ok(Layout { kri: identifier(stored), labels: stored.labels.clone(), ..seen })
+    }
+
+    /// What the proxy reaches, as its zone knows it.
+    pub(super) async fn reachability_from_zone(
+        &self,
+        proxy: &Key,
+        to: Option<&str>,
+    ) -> Result<OfProxy, InspectError> {
+        let snapshot = self.snapshot()?;
+        let kri = snapshot.get(proxy).map(|stored| identifier(stored)).unwrap_or_default();
+        let view = ComputedView::Reachability { to: to.map(str::to_owned) };
+        let seen = if to.is_some() {
+            let one = self.seen_from_zone::<DestinationReachability>(proxy, view).await?;
+            one.map(|one| OfProxy::One(DestinationReachability { kri, ..one }))
+        } else {
+            let all = self.seen_from_zone::<ProxyReachability>(proxy, view).await?;
+            all.map(|all| OfProxy::All(ProxyReachability { kri, ..all }))
+        };
+        seen.ok_or_else(|| InspectError::NotConnected(proxy.clone()))
+    }
+
+    /// The zone of a proxy, and the proxy by the name that it has there.
+    fn in_its_zone(&self, proxy: &Key) -> Result<(String, Key), InspectError> {
         let snapshot = self.snapshot()?;
         let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?;
         let zone = stored
@@ -23,20 +132,20 @@ impl Proxies {
             Some(namespace) => namespaced::joined(stored.display_name(), namespace),
             None => stored.display_name().to_owned(),
         };
-        questions.put(zone, ZoneQuestion { proxy: Key::new(proxy.kind, &proxy.mesh, &name), view }).await
+        Ok((zone.to_owned(), Key::new(proxy.kind, &proxy.mesh, &name)))
     }
+}
 
-    /// Refuses on a global control plane what only the proxy, or the control plane it is connected to, knows.
-    pub(super) fn check_here(&self, proxy: &Key) -> Result<(), InspectError> {
-        if self.serves == Serves::Zone {
-            return Ok(());
-        }
-        let snapshot = self.snapshot()?;
-        let zone = snapshot.get(proxy).and_then(|dataplane| dataplane.label(labels::ZONE).map(str::to_owned));
-        let whose = zone.map_or_else(|| "its zone".to_owned(), |zone| format!("zone {zone:?}"));
-        Err(InspectError::Elsewhere(format!(
-            "only the control plane that {proxy} is connected to knows what would be sent to it: ask the \
-            control plane of {whose}"
-        )))
+fn identifier(dataplane: &Resource) -> String {
+    dataplane.kri("").map(|kri| kri.to_string()).unwrap_or_default()
+}
+
+impl fmt::Debug for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Elsewhere::Nowhere => "nowhere",
+            Elsewhere::Zones(_) => "in zones",
+            Elsewhere::Instances(_) => "at other instances",
+        })
     }
 }

@@ -67,20 +67,21 @@ impl HostnameSources<'_> {
         };
         let origin = match &to.origin {
             plan::HostnameOrigin::Listed => HostnameOrigin {
-                kind: self.proxy.kind.name(),
+                kind: self.proxy.kind.name().into(),
                 name: self.proxy.name.to_string(),
                 hostname_generator: None,
             },
             plan::HostnameOrigin::VirtualOutbound(name) => {
-                HostnameOrigin { kind: "VirtualOutbound", name: name.to_string(), hostname_generator: None }
+                let kind = Kind::VirtualOutbound.name().into();
+                HostnameOrigin { kind, name: name.to_string(), hostname_generator: None }
             }
             plan::HostnameOrigin::Mesh => HostnameOrigin {
-                kind: Kind::Mesh.name(),
+                kind: Kind::Mesh.name().into(),
                 name: self.proxy.mesh.to_string(),
                 hostname_generator: None,
             },
             plan::HostnameOrigin::Service(key) => HostnameOrigin {
-                kind: key.kind.name(),
+                kind: key.kind.name().into(),
                 name: key.name.to_string(),
                 hostname_generator: self
                     .snapshot

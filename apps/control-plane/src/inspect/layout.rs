@@ -53,7 +53,7 @@ fn inbound(dataplane: Option<&Kri>, inbound: &Inbound) -> LayoutItem {
     LayoutItem {
         kri: kri.map(|kri| kri.to_string()).unwrap_or_default(),
         port: (*port).into(),
-        protocol: protocol.word(),
+        protocol: protocol.word().into(),
         hostnames: Vec::new(),
         proxy_resource_name: names.cluster.clone(),
         proxy_resources,
@@ -98,7 +98,7 @@ fn outbound(mesh: &MeshSnapshot, outbound: &Outbound, named: &HostnamesByAddress
     LayoutItem {
         kri,
         port: of_destination.filter(|port| *port != 0).unwrap_or((*port).into()),
-        protocol: protocol.word(),
+        protocol: protocol.word().into(),
         hostnames: hostnames.into_iter().collect(),
         proxy_resource_name: names.cluster.clone(),
         proxy_resources: parts.shown(),
@@ -118,8 +118,9 @@ fn passthrough(passthrough: &Passthrough) -> LayoutPassthrough {
         direction: match direction {
             Direction::Inbound => "inbound",
             Direction::Outbound => "outbound",
-        },
-        ip_version: if address.is_ipv6() { "ipv6" } else { "ipv4" },
+        }
+        .into(),
+        ip_version: if address.is_ipv6() { "ipv6" } else { "ipv4" }.into(),
         port: (*port).into(),
         allowed: *allowed,
         proxy_resource_name: names.listener.clone(),

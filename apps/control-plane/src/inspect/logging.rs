@@ -6,7 +6,7 @@ use api::{
 };
 use resources::Key;
 
-use super::{Proxies, Serves, client};
+use super::{Proxies, client};
 
 impl Proxies {
     /// The level of every logger, after the change if one is wanted.
@@ -15,7 +15,7 @@ impl Proxies {
         proxy: &Key,
         change: Option<&LogChange>,
     ) -> Result<LogLevels, InspectError> {
-        if self.serves != Serves::Zone {
+        if self.is_global() {
             return Err(InspectError::Elsewhere(format!(
                 "only the control plane that {proxy} is connected to knows its log levels: ask the control plane of its zone"
             )));

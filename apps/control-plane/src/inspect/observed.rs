@@ -50,6 +50,7 @@ pub fn of(
         edges: page.map(call).collect(),
         dropped: observed.truncated,
         proxies: ReportingProxies { reporting, connected },
+        zones: Vec::new(),
     }
 }
 
@@ -68,5 +69,6 @@ fn call((edge, seen, would_be_trimmed): (&Edge, &Seen, bool)) -> ObservedCall {
         last_seen: seen.last.to_string(),
         count: seen.count,
         would_be_trimmed,
+        zone: None,
     }
 }

@@ -31,14 +31,15 @@ const BUDGET: usize = 400_000;
 pub fn mode(mesh: &MeshSnapshot, dataplane: &Resource) -> ModeInUse {
     let trimming = mesh.trimming(dataplane);
     ModeInUse {
-        asked: trimming.mode.word(),
+        asked: trimming.mode.word().into(),
         said_by: match trimming.said {
             ModeSource::ByProxy => "Dataplane",
             ModeSource::ByZone => "zone",
             ModeSource::ByMesh => "Mesh",
             ModeSource::ByControlPlane => "control plane",
-        },
-        active: trimming.active().word(),
+        }
+        .into(),
+        active: trimming.active().word().into(),
         inactive: trimming.inactive.filter(|_| trimming.mode != Mode::Off).map(|why| why.to_string()),
         stub: trimming.stub,
     }
@@ -257,14 +258,6 @@ pub fn trims(snapshot: &Snapshot, mesh: &MeshSnapshot, traits: &ProxyTraits, ids
     sight.is_ok_and(|sight| sight.are_trimmed(ids))
 }
 
-/// What a global control plane says about the proxies of a mesh.
-pub fn elsewhere(mesh: &str) -> InspectError {
-    InspectError::Elsewhere(format!(
-        "what trimming takes from the proxies of mesh {mesh:?} is known where they are connected, and that is not this \
-         global control plane: ask the control planes of the zones"
-    ))
-}
-
 /// What trimming does for the proxies of a mesh, from the offset on, or would do.
 pub fn of_mesh(
     snapshot: &Snapshot,
@@ -280,7 +273,8 @@ pub fn of_mesh(
         let wanted = mode.asked != Mode::Off.word() && measure.planned() < BUDGET;
         let sight = wanted.then(|| ProxyView::of((snapshot, mesh), &traits(dataplane), &mut measure).ok());
         let sight = sight.flatten();
-        ProxySavings { name: dataplane.name().to_owned(), mode, report: sight.map(|sight| sight.report()) }
+        let report = sight.map(|sight| sight.report());
+        ProxySavings { name: dataplane.name().to_owned(), zone: None, mode, report }
     });
-    MeasuredProxies { total: mesh.dataplanes.len(), items: items.collect() }
+    MeasuredProxies { total: mesh.dataplanes.len(), items: items.collect(), zones: Vec::new() }
 }

@@ -1,6 +1,7 @@
 //! Questions about proxies of other zones: the global control plane asks, the zone's asks the proxy.
 
 pub mod peers;
+mod question;
 
 use std::{
     collections::HashMap,
@@ -8,10 +9,9 @@ use std::{
     time::Duration,
 };
 
-use api::{AdminAnswer, AdminView, Format, Inspect, InspectError};
+use api::{AdminAnswer, Inspect, InspectError};
 use bytes::Bytes;
 use kds::wire::{self, XdsConfigResult};
-use resources::{Key, Kind};
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -19,10 +19,12 @@ use tokio::{
 use tonic::Status;
 
 use self::peers::Peers;
+pub use self::question::{Question, View};
 use super::{
     frame::{Messages, Outgoing},
     zones::Stream,
 };
+use crate::inspect::views;
 
 /// How long an answer may take. A zone gives up on a proxy earlier.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,32 +34,8 @@ const WAITING: usize = 64;
 const AT_ONCE: usize = 16;
 /// Bytes of an answer without the proxy's part.
 const ENVELOPE: usize = 1024;
-
-/// A proxy, by its name in its zone, and what is wanted of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
-    pub proxy: Key,
-    pub view: AdminView,
-}
-
-impl Question {
-    fn stream(&self) -> Stream {
-        match self.view {
-            AdminView::ConfigDump { .. } => Stream::ConfigDump,
-            AdminView::Stats { .. } | AdminView::SniUsage => Stream::Stats,
-            AdminView::Clusters { .. } => Stream::Clusters,
-        }
-    }
-
-    fn content_type(&self) -> &'static str {
-        match self.view {
-            AdminView::ConfigDump { .. }
-            | AdminView::Stats { format: Format::Json, .. }
-            | AdminView::Clusters { format: Format::Json } => "application/json",
-            AdminView::Stats { .. } | AdminView::Clusters { .. } | AdminView::SniUsage => "text/plain",
-        }
-    }
-}
+/// Letters of the reason of a refusal that are passed on.
+const LONGEST_REASON: usize = 2048;
 
 struct PendingQuestion {
     question: Question,
@@ -86,17 +64,17 @@ impl Questions {
         let is_here = self.streams().contains_key(&(zone.to_owned(), question.stream()));
         let peer = self.peers.as_ref().filter(|_| !is_here);
         match peer.and_then(|peers| Some((peers, peers.holder(zone, question.stream())?))) {
-            Some((peers, holder)) => peers.ask(&holder, zone, question).await,
+            Some((peers, holder)) => peers.ask(&holder, question).await,
             None => self.put_here(zone, question).await,
         }
     }
 
     /// Asks a zone that is connected to this instance.
     async fn put_here(&self, zone: &str, question: Question) -> Result<AdminAnswer, InspectError> {
-        let proxy = question.proxy.clone();
+        let about = question.about.clone();
         let gone = || {
             InspectError::Unreachable(format!(
-                "zone {zone:?} of {proxy} is not connected to this control plane: see 'kumactl inspect zones'"
+                "zone {zone:?} of {about} is not connected to this control plane: see 'kumactl inspect zones'"
             ))
         };
         let stream = self.streams().get(&(zone.to_owned(), question.stream())).cloned().ok_or_else(gone)?;
@@ -130,7 +108,7 @@ impl Questions {
                     // Questions whose asker has gone are forgotten.
                     open.retain(|_, reply| !reply.is_closed());
                     open.insert(id.clone(), reply);
-                    if let Err(status) = send(asked, id, question).await {
+                    if let Err(status) = question.send(asked, id).await {
                         break Err(status);
                     }
                 }
@@ -139,7 +117,7 @@ impl Questions {
                     Ok(Some(answer)) => if let Some(reply) = open.remove(&answer.request_id) {
                         let _ = reply.send(match answer.result {
                             Some(XdsConfigResult::Config(body)) => Ok(body),
-                            Some(XdsConfigResult::Error(error)) => Err(format!("zone {zone:?}: {error}")),
+                            Some(XdsConfigResult::Error(error)) => Err(format!("zone {zone:?}: {}", bounded(&error))),
                             None => Ok(Bytes::new()),
                         });
                     },
@@ -156,55 +134,9 @@ impl Questions {
     }
 }
 
-async fn send(asked: &Outgoing, request_id: String, question: Question) -> Result<(), Status> {
-    let resource_type = question.proxy.kind.name().to_owned();
-    let resource_name = question.proxy.name.to_string();
-    let resource_mesh = question.proxy.mesh.to_string();
-    match question.view {
-        AdminView::ConfigDump { include_eds } => {
-            let request = wire::XdsConfigRequest {
-                request_id,
-                resource_type,
-                resource_name,
-                resource_mesh,
-                include_eds,
-            };
-            asked.send(&request).await
-        }
-        AdminView::Stats { .. } | AdminView::SniUsage => {
-            let (format, used_only) = match question.view {
-                AdminView::Stats { format, used_only } => (format, used_only),
-                _ => (Format::Text, true),
-            };
-            let request = wire::StatsRequest {
-                request_id,
-                resource_type,
-                resource_name,
-                resource_mesh,
-                format: wire_format(format),
-                used_only,
-                sni_usage: question.view == AdminView::SniUsage,
-            };
-            asked.send(&request).await
-        }
-        AdminView::Clusters { format } => {
-            let format = wire_format(format);
-            let request =
-                wire::ClustersRequest { request_id, resource_type, resource_name, resource_mesh, format };
-            asked.send(&request).await
-        }
-    }
-}
-
-fn wire_format(format: Format) -> i32 {
-    match format {
-        Format::Text => wire::AdminOutputFormat::Text as i32,
-        Format::Json => wire::AdminOutputFormat::Json as i32,
-    }
-}
-
-fn read_format(format: i32) -> Format {
-    if format == wire::AdminOutputFormat::Json as i32 { Format::Json } else { Format::Text }
+/// The reason of another control plane, as far as it is passed on.
+fn bounded(reason: &str) -> String {
+    reason.chars().take(LONGEST_REASON).collect()
 }
 
 /// Answers the questions of the global control plane on one of the three streams, until it ends.
@@ -217,12 +149,14 @@ pub async fn answer(
 ) -> Result<(), Status> {
     let turns = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
     loop {
-        let Some((request_id, question)) = next(&mut questions, stream).await? else { return Ok(()) };
+        let Some((request_id, question)) = Question::next(&mut questions, stream).await? else {
+            return Ok(());
+        };
         let (inspect, answers, turns) = (inspect.clone(), answers.clone(), turns.clone());
         let turn = turns.acquire_owned().await.map_err(|_| Status::cancelled("no more answers"))?;
         tokio::spawn(async move {
             let result = match question {
-                Ok(question) => said(inspect.admin(&question.proxy, question.view).await, limit),
+                Ok(question) => said(answered(&*inspect, &question).await, limit),
                 Err(reason) => XdsConfigResult::Error(reason),
             };
             // Without a stream the answer has no reader.
@@ -232,43 +166,23 @@ pub async fn answer(
     }
 }
 
-fn said(answer: Result<AdminAnswer, InspectError>, limit: usize) -> XdsConfigResult {
-    match answer {
-        Ok(answer) if answer.body.len() + ENVELOPE <= limit => XdsConfigResult::Config(answer.body),
-        Ok(answer) => XdsConfigResult::Error(format!(
-            "the answer has {} bytes, and the limit of a message is {limit} (multizone.zone.kds.maxMsgSize)",
-            answer.body.len()
-        )),
-        Err(error) => XdsConfigResult::Error(error.to_string()),
+/// The answer of the control plane that the proxy is connected to.
+async fn answered(inspect: &dyn Inspect, question: &Question) -> Result<Bytes, InspectError> {
+    match &question.view {
+        View::Admin(view) => inspect.admin(&question.about, *view).await.map(|answer| answer.body),
+        View::Computed(view) => views::answer(inspect, &question.about, view).await,
     }
 }
 
-type Read = (String, Result<Question, String>);
-
-async fn next(questions: &mut Messages, stream: Stream) -> Result<Option<Read>, Status> {
-    let read = match stream {
-        Stream::Stats => questions.next::<wire::StatsRequest>().await?.map(|asked| {
-            let view = match asked.sni_usage {
-                true => AdminView::SniUsage,
-                false => AdminView::Stats { format: read_format(asked.format), used_only: asked.used_only },
-            };
-            (asked.request_id, asked.resource_type, asked.resource_mesh, asked.resource_name, view)
-        }),
-        Stream::Clusters => questions.next::<wire::ClustersRequest>().await?.map(|asked| {
-            let view = AdminView::Clusters { format: read_format(asked.format) };
-            (asked.request_id, asked.resource_type, asked.resource_mesh, asked.resource_name, view)
-        }),
-        Stream::ConfigDump | Stream::GlobalToZone | Stream::ZoneToGlobal => {
-            questions.next::<wire::XdsConfigRequest>().await?.map(|asked| {
-                let view = AdminView::ConfigDump { include_eds: asked.include_eds };
-                (asked.request_id, asked.resource_type, asked.resource_mesh, asked.resource_name, view)
-            })
-        }
-    };
-    Ok(read.map(|(id, kind, mesh, name, view)| {
-        let known = Kind::by_name(&kind).ok_or_else(|| format!("{kind:?} is no kind of proxy"));
-        (id, known.map(|kind| Question { proxy: Key::new(kind, &mesh, &name), view }))
-    }))
+fn said(answer: Result<Bytes, InspectError>, limit: usize) -> XdsConfigResult {
+    match answer {
+        Ok(body) if body.len() + ENVELOPE <= limit => XdsConfigResult::Config(body),
+        Ok(body) => XdsConfigResult::Error(format!(
+            "the answer has {} bytes, and the limit of a message is {limit} (multizone.zone.kds.maxMsgSize)",
+            body.len()
+        )),
+        Err(error) => XdsConfigResult::Error(error.to_string()),
+    }
 }
 
 #[cfg(test)]

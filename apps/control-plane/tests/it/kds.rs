@@ -3,6 +3,7 @@
 mod instances;
 mod kuma_global;
 mod presence;
+mod views;
 
 use std::{
     net::SocketAddr,

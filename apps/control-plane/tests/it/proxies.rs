@@ -139,7 +139,7 @@ impl Server {
             departures: Departures::new(Duration::from_secs(3600)),
             observations: Arc::new(Observations::new(world.store.clone(), &Metrics::default())),
             second_try_after: Duration::from_secs(3600),
-            instance_id: "cp-1".to_owned(),
+            instance: "cp-1".into(),
             admission: Arc::new(Admission::new(GENEROUS, Tally::default(), world.shutdown.clone())),
             shutdown: world.shutdown.clone(),
         });

@@ -1,18 +1,18 @@
 //! The hostnames that the application behind a proxy can call.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use axum::response::Response;
 use resources::Kind;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{dataplane, inspect, readable, shown};
 use crate::{Error, call::Call};
 
 /// Every hostname that a proxy offers something under.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostnameList {
     pub total: usize,
@@ -25,7 +25,7 @@ pub struct HostnameList {
 }
 
 /// One hostname.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostnameItem {
     pub hostname: String,
@@ -35,7 +35,7 @@ pub struct HostnameItem {
 }
 
 /// What is offered at one port of a hostname.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostnamePort {
     pub port: u16,
@@ -44,7 +44,7 @@ pub struct HostnamePort {
 }
 
 /// Who says that there is a hostname, and where it leads.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostnameClaim {
     pub origin: HostnameOrigin,
@@ -52,17 +52,17 @@ pub struct HostnameClaim {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kri: Option<String>,
     /// The tags of the inbounds that it leads to.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
 }
 
 /// Where a hostname comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostnameOrigin {
     /// `VirtualOutbound`, the kind of the service in whose status it is, `Dataplane` where it is listed there, or `Mesh`
     /// where the mesh gives all services such hostnames.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// Of the VirtualOutbound, of the service, of the Dataplane or of the mesh.
     pub name: String,
     /// The HostnameGenerator that made it.
@@ -71,7 +71,7 @@ pub struct HostnameOrigin {
 }
 
 /// Two claims on one port of a hostname.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ProxyHostnameConflict")]
 pub struct HostnameConflict {

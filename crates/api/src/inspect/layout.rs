@@ -1,11 +1,13 @@
 //! What a proxy consists of, and what each part of it is called in Envoy.
 
+use std::borrow::Cow;
+
 use resources::Labels;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The inbounds and outbounds of a proxy with the names of their resources.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ProxyLayout")]
 pub struct Layout {
@@ -23,12 +25,12 @@ pub struct Layout {
     /// What lets traffic through that is not for the mesh. Not in Kuma.
     pub passthrough: Vec<LayoutPassthrough>,
     /// What the Dataplane asks for and cannot have, each with its reason. Not in Kuma.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
 
 /// One inbound or outbound.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ProxyLayoutItem")]
 pub struct LayoutItem {
@@ -37,9 +39,9 @@ pub struct LayoutItem {
     pub kri: String,
     /// For an outbound, the port of the destination; where that has none, the port it is offered at.
     pub port: u32,
-    pub protocol: &'static str,
+    pub protocol: Cow<'static, str>,
     /// Where an outbound can be called by name, each with its port. Not in Kuma.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hostnames: Vec<String>,
     /// The name of the cluster; with unified naming, the name of everything.
     pub proxy_resource_name: String,
@@ -48,7 +50,7 @@ pub struct LayoutItem {
 }
 
 /// What the parts of an inbound or outbound are called in Envoy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyResources {
     pub listener: String,
@@ -62,7 +64,7 @@ pub struct ProxyResources {
 }
 
 /// What the parts of an inbound or outbound are called in statistics.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyResourceStats {
     pub listener: String,
@@ -75,25 +77,25 @@ pub struct ProxyResourceStats {
 }
 
 /// A listener of a zone proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ProxyLayoutListener")]
 pub struct LayoutListener {
     pub kri: String,
     pub port: u32,
-    pub r#type: &'static str,
+    pub r#type: Cow<'static, str>,
     pub proxy_resource_name: String,
 }
 
 /// What lets through one IP version in one direction.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ProxyLayoutPassthrough")]
 pub struct LayoutPassthrough {
     /// `inbound` or `outbound`.
-    pub direction: &'static str,
+    pub direction: Cow<'static, str>,
     /// `ipv4` or `ipv6`.
-    pub ip_version: &'static str,
+    pub ip_version: Cow<'static, str>,
     pub port: u32,
     /// Whether the traffic goes on from here.
     pub allowed: bool,

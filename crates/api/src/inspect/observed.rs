@@ -2,16 +2,16 @@
 
 use axum::response::Response;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{flag, inspect, readable, shown};
+use super::{flag, inspect, readable, shown, zones::AskedZone};
 use crate::{Error, call::Call, list::Paging};
 
 /// How many edges one answer lists at most.
 const MAX_LISTED: usize = 10_000;
 
 /// The calls that proxies of a mesh reported.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedCalls {
     /// When the first proxy reported; absent while none has.
@@ -27,6 +27,9 @@ pub struct ObservedCalls {
     /// Whether calls between new pairs were not kept, because there are too many.
     pub dropped: bool,
     pub proxies: ReportingProxies,
+    /// On a global control plane, the zones that were asked: by their order the edges are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<AskedZone>,
 }
 
 /// Which of the edges to list.
@@ -39,7 +42,7 @@ pub struct WantedEdges {
 }
 
 /// A client and what it calls.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedCall {
     /// The first identity in the certificate of the client, or `outside` for clients without one.
@@ -51,12 +54,15 @@ pub struct ObservedCall {
     /// Requests, or connections of TCP.
     pub count: u64,
     /// Whether the client is in mode `shadow` and could not make the call if its outbounds were trimmed.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub would_be_trimmed: bool,
+    /// On a global control plane, the zone whose proxies reported it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 /// How complete it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportingProxies {
     /// How many of the connected proxies have reported since they connected.

@@ -1,15 +1,17 @@
 //! Which destinations a proxy reaches, what trimming by permissions takes from it or would take, and why.
 
+use std::borrow::Cow;
+
 use axum::response::Response;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{dataplane, inspect, readable, shown};
+use super::{dataplane, inspect, readable, shown, zones::AskedZone};
 use crate::{Error, call::Call, list::Paging};
 
 /// Whether a client reaches a destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "ReachabilityVerdict")]
 pub enum Verdict {
@@ -24,16 +26,16 @@ pub enum Verdict {
 }
 
 /// What is done about destinations that a proxy may not call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ReachabilityMode")]
 pub struct ModeInUse {
     /// What is asked for: `off`, `report`, `shadow` or `enforce`.
-    pub asked: &'static str,
+    pub asked: Cow<'static, str>,
     /// Where: `Dataplane`, `zone` (a label of the Mesh for this zone), `Mesh` or `control plane`.
-    pub said_by: &'static str,
+    pub said_by: Cow<'static, str>,
     /// What has an effect.
-    pub active: &'static str,
+    pub active: Cow<'static, str>,
     /// Why that is not what is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inactive: Option<String>,
@@ -42,7 +44,7 @@ pub struct ModeInUse {
 }
 
 /// How many destinations there are of each verdict.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ReachabilityCounts")]
 pub struct Counts {
     pub reachable: usize,
@@ -52,7 +54,7 @@ pub struct Counts {
 }
 
 /// What trimming takes from a proxy, or would take.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ReachabilityReport")]
 pub struct Report {
@@ -72,7 +74,7 @@ pub struct Report {
 }
 
 /// An estimate, per service that is not sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ReachabilityEstimate")]
 pub struct Estimate {
@@ -83,7 +85,7 @@ pub struct Estimate {
 }
 
 /// A destination of a proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ReachabilityDestination")]
 pub struct Reached {
@@ -100,7 +102,7 @@ pub struct Reached {
 }
 
 /// What a proxy reaches.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyReachability {
     /// The identifier of the Dataplane.
@@ -117,7 +119,7 @@ pub struct ProxyReachability {
 }
 
 /// What a server says to the client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ReachabilityAnswer")]
 pub struct Answer {
@@ -132,25 +134,25 @@ pub struct Answer {
 }
 
 /// The smallest change that would allow a call.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ReachabilityChange")]
 pub struct Change {
     /// What to do.
     pub text: String,
     /// The rules that deny the call and would have to change, or would get an exception.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
     /// The MeshTrafficPermissions to write; absent where only a change of the rules would do.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Value>,
     /// What else these permissions open, and what they do not.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
 /// Why a call is possible or not.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ReachabilityExplanation")]
 pub struct Explained {
@@ -162,7 +164,7 @@ pub struct Explained {
     /// refuse are among them.
     pub answers: Vec<Answer>,
     /// The inbounds that refuse the client, at most 100: identifiers of Dataplanes with the inbound as section.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusing: Vec<String>,
     /// How many inbounds of this zone refuse the client, those included that are not listed.
     pub refusing_total: usize,
@@ -176,7 +178,7 @@ pub struct Explained {
 }
 
 /// One destination of a proxy, explained.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DestinationReachability {
     /// The identifier of the Dataplane.
@@ -206,21 +208,30 @@ pub struct MeshReachability {
     /// The address of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// On a global control plane, the zones that were asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<AskedZone>,
 }
 
 /// Some of the proxies of a mesh, in the order of their names.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredProxies {
     /// How many proxies there are in all.
     pub total: usize,
     pub items: Vec<ProxySavings>,
+    /// On a global control plane, the zones that were asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<AskedZone>,
 }
 
 /// What trimming does for a proxy, or would do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxySavings {
     pub name: String,
+    /// On a global control plane, the zone in which it has this name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
     pub mode: ModeInUse,
     /// Absent where the proxy cannot be configured, or where measuring all of them would take too long.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -239,7 +250,7 @@ pub async fn of_mesh(call: Call) -> Result<Response, Error> {
     let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     let paging = Paging::read(&call)?;
     let found = inspect.reachability_of_mesh(call.param("mesh"), paging.offset, paging.size).await?;
-    let MeasuredProxies { total, items } = found;
+    let MeasuredProxies { total, items, zones } = found;
     let next = paging.next_by_offset(&call, total);
-    shown(MeshReachability { total, items, next }, &snapshot).await
+    shown(MeshReachability { total, items, next, zones }, &snapshot).await
 }

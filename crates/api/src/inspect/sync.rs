@@ -2,13 +2,13 @@
 
 use axum::response::Response;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{MISSING, dataplane, inspect, written};
 use crate::{Error, call::Call};
 
 /// Where a proxy stands with every change that was made before the question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "ProxySyncState")]
 pub enum SyncState {

@@ -90,7 +90,7 @@ fn special_case(operation: Operation, template: &str) -> Option<Case> {
         }
         Operation::ServiceDataplanes => {
             let path = template.replace("{mesh}", "default").replace("{name}", "sample");
-            Case::get(path, vec![("/total", json!(1)), ("/items/0/type", json!("Dataplane"))])
+            Case::get(path, vec![("/total", json!(3)), ("/items/0/type", json!("Dataplane"))])
         }
         Operation::ServiceInsightList => {
             let expect = vec![("/total", json!(2)), ("/items/0/name", json!("backend"))];

@@ -32,6 +32,7 @@ mod logging;
 mod names;
 pub mod problems;
 mod reachability;
+mod selection;
 
 use crate::world::{World, remote, zone};
 
@@ -99,7 +100,8 @@ impl Inspect for FakeProxies {
 
     /// One hostname, made of the name of the proxy.
     async fn hostnames(&self, proxy: &Key) -> Result<HostnameList, InspectError> {
-        let origin = HostnameOrigin { kind: "VirtualOutbound", name: "vo".into(), hostname_generator: None };
+        let origin =
+            HostnameOrigin { kind: "VirtualOutbound".into(), name: "vo".into(), hostname_generator: None };
         let tags = [("kuma.io/service".to_owned(), proxy.name.to_string())].into();
         let port = HostnamePort { port: 80, claim: HostnameClaim { origin, kri: None, tags } };
         let hostname = format!("{}.mesh", proxy.name);
@@ -137,8 +139,8 @@ impl Inspect for FakeProxies {
     }
 
     /// Every policy selects the same three.
-    async fn selected(&self, policy: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
-        Ok(["one", "other", "three"].map(|name| Arc::new(dataplane(&policy.mesh, name))).to_vec())
+    async fn selected(&self, selecting: &Key) -> Result<Vec<Arc<Resource>>, InspectError> {
+        Ok(["one", "other", "three"].map(|name| Arc::new(dataplane(&selecting.mesh, name))).to_vec())
     }
 
     /// A name that no resource has.
@@ -176,6 +178,7 @@ impl Inspect for FakeProxies {
             last_seen: "2026-01-02T03:04:06Z".to_owned(),
             count: u64::try_from(wanted.offset).unwrap(),
             would_be_trimmed: wanted.would_be_trimmed,
+            zone: None,
         };
         Ok(ObservedCalls { total: wanted.size, edges: vec![edge], ..ObservedCalls::default() })
     }
@@ -457,33 +460,6 @@ async fn what_does_not_exist_cannot_be_looked_into() {
     ] {
         world.get(path).await.expect_problem(404, title, "Not found");
     }
-}
-
-#[tokio::test]
-async fn the_dataplanes_of_a_policy_come_in_pages_and_by_name() {
-    let world = World::new().await;
-    let to = json!([{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "1s" } }]);
-    world.store(Kind::MeshTimeout, "default", "slow", json!({ "to": to })).await;
-    for (query, total, expect, next) in [
-        ("", 3, &["one", "other", "three"][..], None),
-        ("?name=o", 2, &["one", "other"], None),
-        ("?size=2", 3, &["one", "other"], Some("after=default%2Fother&offset=2&size=2")),
-        ("?size=2&offset=2", 3, &["three"], None),
-        ("?offset=7", 3, &[], None),
-    ] {
-        let path = format!("/meshes/default/meshtimeouts/slow/_resources/dataplanes{query}");
-        let answer = world.get(&path).await.expect(200).json();
-        let items = answer["items"].as_array().unwrap();
-        let names: Vec<&str> = items.iter().map(|item| item["name"].as_str().unwrap()).collect();
-        assert_eq!((&answer["total"], names.as_slice()), (&json!(total), expect), "{query}");
-        let found = answer["next"].as_str().and_then(|next| next.split_once('?')).map(|(_, query)| query);
-        assert_eq!(found, next, "{query}");
-    }
-    let first = world.get("/meshes/default/meshtimeouts/slow/_resources/dataplanes?size=1").await.json();
-    let meta = json!({ "type": "Dataplane", "mesh": "default", "name": "one", "labels": { "app": "one" } });
-    assert_eq!(first["items"], json!([meta]));
-    let path = "/meshes/default/meshtimeouts/slow/_resources/dataplanes?size=0";
-    world.get(path).await.expect_problem(400, "Could not retrieve resources", "Invalid page size");
 }
 
 #[tokio::test]

@@ -348,39 +348,6 @@ async fn a_services_hostnames_come_from_its_status() {
 }
 
 #[tokio::test]
-async fn a_mesh_service_lists_the_dataplanes_it_selects() {
-    let world = World::new().await;
-    for (name, version) in [("web-1", "v1"), ("web-2", "v2")] {
-        let labels = Labels::from([("version".into(), version.into())]);
-        let tags = json!({ "kuma.io/service": "web", "version": version });
-        let spec =
-            json!({ "networking": { "address": "10.0.0.1", "inbound": [{ "port": 80, "tags": tags }] } });
-        let spec = Spec::from_json(Kind::Dataplane, spec, &mut Vec::new()).unwrap();
-        world.store_resource(Kind::Dataplane, "default", name, labels, spec).await;
-    }
-    for (service, selector, expect) in [
-        ("all", json!({ "dataplaneTags": { "kuma.io/service": "web" } }), &["web-1", "web-2"][..]),
-        ("tags", json!({ "dataplaneTags": { "kuma.io/service": "web", "version": "v2" } }), &["web-2"]),
-        ("one", json!({ "dataplaneRef": { "name": "web-1" } }), &["web-1"]),
-        ("labels", json!({ "dataplaneLabels": { "matchLabels": { "version": "v2" } } }), &["web-2"]),
-        ("none", json!({}), &[]),
-    ] {
-        world.store(Kind::MeshService, "default", service, json!({ "selector": selector })).await;
-        for path in ["_resources/dataplanes", "_dataplanes"] {
-            let list =
-                world.get(&format!("/meshes/default/meshservices/{service}/{path}")).await.expect(200).json();
-            let names: Vec<&str> =
-                list["items"].as_array().unwrap().iter().map(|i| i["name"].as_str().unwrap()).collect();
-            assert_eq!((names.as_slice(), &list["total"]), (expect, &json!(expect.len())), "{service}");
-        }
-    }
-    let meta = world.get("/meshes/default/meshservices/one/_dataplanes").await.json()["items"][0].clone();
-    let expect =
-        json!({ "type": "Dataplane", "mesh": "default", "name": "web-1", "labels": { "version": "v1" } });
-    assert_eq!(meta, expect);
-}
-
-#[tokio::test]
 async fn collections_of_kinds_with_successors_are_empty_and_refuse_what_is_written() {
     let world = World::with(zone(), Settings { base_path: "/some/path".into(), ..Settings::default() }).await;
     let refusal = "TrafficPermission is known in Kuma, not supported by kuma-rs: use MeshTrafficPermission instead; `kumactl migrate policies -f FILE` translates it";

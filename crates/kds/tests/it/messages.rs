@@ -74,8 +74,10 @@ fn questions_about_proxies_and_their_answers_have_the_numbers_of_kuma() {
         resource_name: name.clone(),
         resource_mesh: mesh.clone(),
         include_eds: true,
+        view: String::new(),
     };
     check(&config, proxy().varint(5, 1));
+    check(&XdsConfigRequest { view: "{}".to_owned(), ..config }, proxy().varint(5, 1).text(50_001, "{}"));
     let stats = StatsRequest {
         request_id: id.clone(),
         resource_type: kind.clone(),

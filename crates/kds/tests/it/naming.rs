@@ -183,9 +183,11 @@ fn a_zone_sends_what_is_its_own_and_nothing_that_it_was_sent() {
 
 #[test]
 fn insights_go_without_the_count_of_their_writes() {
-    let spec = json!({ "subscriptions": [{ "id": "1", "generation": 7 }] });
+    let address = "10.0.0.1:5683";
+    let spec = json!({ "subscriptions": [{ "id": "1", "generation": 7, "controlPlaneAddress": address }] });
     let synced = to_global(&resource(Kind::DataplaneInsight, "default", "web", &[], spec)).unwrap();
-    assert_eq!(synced.spec.get::<DataplaneInsight>().unwrap().subscriptions[0].generation, 0);
+    let subscription = &synced.spec.get::<DataplaneInsight>().unwrap().subscriptions[0];
+    assert_eq!((subscription.generation, subscription.control_plane_address.as_str()), (0, ""));
 }
 
 #[test]

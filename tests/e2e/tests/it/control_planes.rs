@@ -67,6 +67,31 @@ fn a_change_through_one_control_plane_reaches_the_proxies_of_another() {
     .unwrap();
 }
 
+#[test]
+fn each_control_plane_on_a_store_answers_for_the_proxies_of_all() {
+    let database = testkit::postgres::fresh_database().unwrap();
+    let first = World::start(Setup::default().on_postgres(&database));
+    let second = World::join(Setup::default().on_postgres(&database));
+    let (_app, _server, _) = first.service("web-1", "web", "http");
+    let (_client, _) = client(&second, "client", &[by_reference("web")]);
+    for name in ["web-1", "client"] {
+        let proxy = format!("/meshes/default/dataplanes/{name}");
+        for world in [&first, &second] {
+            let asked = |view: &str| world.control_plane.client().get(&format!("{proxy}/{view}")).unwrap();
+            for view in ["xds", "stats", "clusters", "_config", "stats?format=summary"] {
+                eventually(&format!("{view} of {name}"), || asked(view).status == 200).unwrap();
+            }
+            eventually(&format!("{name} to be known as synced"), || {
+                asked("_sync").json()["state"] == "synced"
+            })
+            .unwrap();
+        }
+        let of =
+            |world: &World| world.control_plane.client().get(&format!("{proxy}/_config")).unwrap().json();
+        assert_eq!(of(&first), of(&second), "{name}");
+    }
+}
+
 /// Opens a stream for every proxy at once; those that are refused try again after a short pause.
 async fn open_all(address: &Address, all: Vec<(Identity, Known)>) -> Vec<Stream> {
     let open = |(identity, known): (Identity, Known)| {

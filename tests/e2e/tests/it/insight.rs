@@ -89,11 +89,6 @@ fn every_view_of_kumactl_shows_what_runs() {
         ],
     );
     scene.shows("inspect meshes", 0, &[&["default", "3/3", "ca-1=3"]]);
-    scene.shows(
-        "inspect services",
-        0,
-        &[&["default", "web", "Online", "1/1"], &["default", "newer", "Online", "1/1"]],
-    );
     for (name, proxy, _) in &scene.callers {
         shows_the_parts(&scene, name, proxy);
         shows_the_layout(&scene, name, proxy);
@@ -193,13 +188,7 @@ fn shows_the_layout(scene: &Scene, name: &str, proxy: &RunningProxy) {
 #[test]
 fn every_view_has_every_form_of_output() {
     let scene = Scene::set();
-    let lists = [
-        "inspect dataplanes",
-        "inspect meshes",
-        "inspect services",
-        "proxy status",
-        "inspect policy mtp every-client",
-    ];
+    let lists = ["inspect dataplanes", "inspect meshes", "proxy status", "inspect policy mtp every-client"];
     let parts = ["listeners", "routes", "clusters", "endpoints", "secrets"];
     let parts =
         parts.iter().flat_map(|part| ["older", "newer"].map(|name| format!("proxy config {name} {part}")));

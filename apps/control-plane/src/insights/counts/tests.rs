@@ -39,7 +39,12 @@ fn connected(name: &str, connected: bool, more: Value) -> Arc<Resource> {
 }
 
 fn counted(resources: impl IntoIterator<Item = Arc<Resource>>) -> (Value, Value) {
-    let mesh = resource(Key::global(Kind::Mesh, "default"), json!({}));
+    counted_in("Everywhere", resources)
+}
+
+/// The MeshInsight and the services of the ServiceInsight.
+fn counted_in(mode: &str, resources: impl IntoIterator<Item = Arc<Resource>>) -> (Value, Value) {
+    let mesh = resource(Key::global(Kind::Mesh, "default"), json!({ "meshServices": { "mode": mode } }));
     let snapshot = Snapshot::load(1, resources.into_iter().chain([mesh]));
     let counts = Counts::read(&snapshot, "default");
     let services = Spec::from(counts.services().clone()).to_json()["services"].clone();
@@ -106,6 +111,53 @@ fn gateways_are_counted_apart() {
     assert_eq!(services["edge"]["serviceType"], "gateway_builtin");
     assert_eq!(services["edge"]["status"], "online");
     assert_eq!(services["nginx"]["serviceType"], "gateway_delegated");
+}
+
+#[test]
+fn where_services_are_mesh_services_only_delegated_gateways_are_counted_by_their_tags() {
+    let gateway = |name: &str, kind: &str| {
+        let gateway = json!({ "type": kind, "tags": { "kuma.io/service": name } });
+        of_kind(Kind::Dataplane, name, json!({ "networking": { "address": "10.0.0.1", "gateway": gateway } }))
+    };
+    let external = json!({
+        "match": { "type": "HostnameGenerator", "port": 443, "protocol": "tls" },
+        "endpoints": [{ "address": "example.com", "port": 443 }]
+    });
+    let resources = || {
+        [
+            gateway("nginx", "DELEGATED"),
+            connected("nginx", true, json!({})),
+            gateway("edge", "BUILTIN"),
+            dataplane("one", &[("web", "Ready")]),
+            of_kind(Kind::MeshExternalService, "example", external.clone()),
+        ]
+    };
+    let (mesh, services) = counted_in("Exclusive", resources());
+    assert_eq!(
+        services,
+        json!({ "nginx": {
+            "status": "online", "serviceType": "gateway_delegated", "dataplanes": { "total": 1, "online": 1 },
+            "zones": ["east"]
+        } })
+    );
+    assert_eq!(mesh["services"], Value::Null);
+    assert_eq!(mesh["resources"]["MeshExternalService"], json!({ "total": 1 }));
+    let (mesh, services) = counted_in("Everywhere", resources());
+    assert_eq!(services.as_object().unwrap().len(), 4);
+    assert_eq!(mesh["services"], json!({ "total": 4, "internal": 3, "external": 1 }));
+}
+
+#[test]
+fn what_is_listed_follows_the_mode_of_the_mesh() {
+    let key = Key::global(Kind::Mesh, "default");
+    let mesh = |mode: &str| resource(key.clone(), json!({ "meshServices": { "mode": mode } }));
+    let mut counts = Counts::default();
+    let web = dataplane("one", &[("web", "Ready")]);
+    counts.replace(&web.key, Some(&web));
+    for (mode, listed) in [("Exclusive", 0), ("Everywhere", 1), ("Exclusive", 0)] {
+        counts.replace(&key, Some(&mesh(mode)));
+        assert_eq!(counts.services().services.len(), listed, "{mode}");
+    }
 }
 
 #[test]
@@ -187,6 +239,10 @@ fn build(kind: u8, name: u8, [a, b, c]: [u8; 3]) -> Arc<Resource> {
             let spec = json!({ "match": { "port": 443, "protocol": "tls" }, "endpoints": endpoints });
             of_kind(Kind::MeshExternalService, &format!("e-{name}"), spec)
         }
+        5 => {
+            let mode = ["Disabled", "Everywhere", "Exclusive", "Exclusive"][usize::from(a)];
+            resource(Key::global(Kind::Mesh, "default"), json!({ "meshServices": { "mode": mode } }))
+        }
         _ => of_kind(Kind::MeshTimeout, &format!("t-{name}"), json!({ "targetRef": { "kind": "Mesh" } })),
     }
 }
@@ -215,7 +271,7 @@ proptest! {
     #[test]
     fn counts_that_follow_changes_are_those_counted_anew(
         history in prop::collection::vec(
-            (0u8..6, 0u8..3, prop::option::weighted(0.75, prop::array::uniform3(0u8..4))), 1..40,
+            (0u8..7, 0u8..3, prop::option::weighted(0.75, prop::array::uniform3(0u8..4))), 1..40,
         )
     ) {
         follow(&history);

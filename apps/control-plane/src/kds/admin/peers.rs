@@ -1,9 +1,9 @@
-//! Questions between instances of a global control plane that share a store.
+//! Questions between instances of a control plane that share a store.
 //!
-//! A zone is connected to one of them. An instance that is asked about a proxy of that zone finds in the insight of the
-//! zone which instance has its streams and where that one listens, and passes the question on. All instances show one
-//! certificate, whose key is in the store they share, and trust no other: a process with the key may read
-//! everything anyway.
+//! A zone is connected to one instance of a global control plane, and a proxy to one instance of its zone's. An instance
+//! that is asked about a proxy finds in the insight of the zone, or of the proxy, which instance is connected to it and
+//! where that one listens, and passes the question on. All instances show one certificate, whose key is in the store they
+//! share, and trust no other: a process with the key may read everything anyway.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket},
@@ -12,14 +12,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use api::{AdminAnswer, InspectError};
+use api::{AdminAnswer, Inspect, InspectError};
 use axum::{
     Router,
     body::Body,
     extract::{Request, State},
     routing::any,
 };
-use http::{HeaderValue, Response, Uri, header::CONTENT_TYPE};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, Uri, header::CONTENT_TYPE};
 use identity::certificate::{Pair, Usage, self_signed};
 use jiff::Timestamp;
 use kds::wire::{XdsConfigResponse, XdsConfigResult};
@@ -40,13 +41,16 @@ use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 use tonic::Status;
 
-use super::{PATIENCE, Question, Questions, next, said, send};
-use crate::kds::{
-    KeepAlive,
-    client::{judged, speak},
-    frame::{Answer, Messages, Outgoing},
-    server::answer,
-    zones::Stream,
+use super::{PATIENCE, Question, Questions, answered, bounded, said};
+use crate::{
+    insights::kinds,
+    kds::{
+        KeepAlive,
+        client::{judged, speak},
+        frame::{Answer, Messages, Outgoing},
+        server::answer,
+        zones::Stream,
+    },
 };
 
 /// The name in the certificate of all instances.
@@ -116,9 +120,25 @@ pub struct Peers {
     pub limit: usize,
 }
 
+/// An instance that can answer, and what is connected to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    pub instance: String,
+    /// Where it listens; empty where it has not said so.
+    pub address: String,
+    pub of: Connected,
+}
+
+/// What an instance is connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Connected {
+    Zone(String),
+    Proxy(Key),
+}
+
 impl Peers {
     /// The instance that has a stream of a zone, if it is another one.
-    pub(super) fn holder(&self, zone: &str, stream: Stream) -> Option<KdsStream> {
+    pub(super) fn holder(&self, zone: &str, stream: Stream) -> Option<Holder> {
         let snapshot = self.store.snapshot().ok()?;
         let insight = snapshot.get(&Key::global(Kind::ZoneInsight, zone))?.spec.get::<ZoneInsight>()?;
         let streams = insight.kds_streams.as_ref()?;
@@ -129,39 +149,61 @@ impl Peers {
             Stream::GlobalToZone => &streams.global_to_zone,
             Stream::ZoneToGlobal => &streams.zone_to_global,
         };
-        holder.clone().filter(|holder| holder.global_instance_id != self.instance_id)
+        let KdsStream { global_instance_id, global_address, .. } = holder.as_ref()?;
+        self.other(global_instance_id, global_address, Connected::Zone(zone.to_owned()))
+    }
+
+    /// The instance that a proxy is connected to, if it is another one.
+    pub fn holder_of_proxy(&self, snapshot: &Snapshot, proxy: &Key) -> Option<Holder> {
+        let insight = Key { kind: kinds::of_proxy(proxy.kind), ..proxy.clone() };
+        let last = kinds::subscriptions(&snapshot.get(&insight)?.spec).last()?;
+        let is_online = last.is_online();
+        let of = Connected::Proxy(proxy.clone());
+        self.other(&last.control_plane_instance_id, &last.control_plane_address, of).filter(|_| is_online)
+    }
+
+    fn other(&self, instance: &str, address: &str, of: Connected) -> Option<Holder> {
+        let holder = Holder { instance: instance.to_owned(), address: address.to_owned(), of };
+        (!instance.is_empty() && instance != self.instance_id).then_some(holder)
     }
 
     /// Passes a question on.
-    pub(super) async fn ask(
-        &self,
-        holder: &KdsStream,
-        zone: &str,
-        question: Question,
-    ) -> Result<AdminAnswer, InspectError> {
-        let KdsStream { global_instance_id: instance, global_address: address, .. } = holder;
+    pub async fn ask(&self, holder: &Holder, question: Question) -> Result<AdminAnswer, InspectError> {
+        let Holder { instance, address, of } = holder;
+        let whose = match of {
+            Connected::Zone(zone) => {
+                format!("zone {zone:?} is connected to the instance {instance:?} of the global control plane")
+            }
+            Connected::Proxy(proxy) => {
+                format!("{proxy} is connected to the instance {instance:?} of this control plane")
+            }
+        };
         let failed = |why: &str| {
             InspectError::Unreachable(format!(
-                "zone {zone:?} is connected to the instance {instance:?} of the global control plane: ask \
-                that one. The request cannot be forwarded: {why}"
+                "{whose}: ask that one. The request cannot be forwarded: {why}"
             ))
         };
         if address.is_empty() {
             return Err(failed("it has not published its address"));
         }
         let content_type = question.content_type();
-        let answered = timeout(ANSWER, self.call(address, zone, question)).await;
+        let answered = timeout(ANSWER, self.call(address, of, question)).await;
         let answered =
             answered.map_err(|_| failed(&format!("{address} did not answer within {ANSWER:?}")))?;
         let hint = "interCp.catalog.instanceAddress and interCp.server.port set its address";
         match answered.map_err(|error| failed(&format!("{address}: {error:#}; {hint}")))? {
             Some(XdsConfigResult::Config(body)) => Ok(AdminAnswer { content_type, body }),
-            Some(XdsConfigResult::Error(error)) => Err(InspectError::Unreachable(error)),
+            Some(XdsConfigResult::Error(error)) => Err(InspectError::Unreachable(bounded(&error))),
             None => Err(failed("its answer is empty")),
         }
     }
 
-    async fn call(&self, address: &str, zone: &str, question: Question) -> Result<Option<XdsConfigResult>> {
+    async fn call(
+        &self,
+        address: &str,
+        of: &Connected,
+        question: Question,
+    ) -> Result<Option<XdsConfigResult>> {
         let pair = stored(&*self.store.snapshot()?)?;
         let trust = Trust::Certificates(certificates(&pair.certificate)?);
         let tls = client_config_showing(&pair.certificate, &pair.key, trust, b"h2")?;
@@ -173,8 +215,10 @@ impl Peers {
         let uri = Uri::builder().scheme("https").authority(NAME).path_and_query(path(question.stream()));
         let mut request = http::Request::post(uri.build()?).body(Body::new(frames))?;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        request.headers_mut().insert(ZONE, HeaderValue::try_from(zone)?);
-        send(&asked, String::new(), question).await?;
+        if let Connected::Zone(zone) = of {
+            request.headers_mut().insert(ZONE, HeaderValue::try_from(zone)?);
+        }
+        question.send(&asked, String::new()).await?;
         drop(asked);
         let response: Answer = Box::pin(async move {
             let broken = |error: hyper::Error| Status::unavailable(format!("the connection broke: {error}"));
@@ -195,27 +239,54 @@ fn path(stream: Stream) -> &'static str {
     }
 }
 
+/// What an instance answers about.
+pub enum Answers {
+    /// Proxies of the zones that are connected to it.
+    Zones(Arc<Questions>),
+    /// Proxies that are connected to it. It passes nothing on: two that take each other for the right one would do so
+    /// forever.
+    Proxies(Arc<dyn Inspect>),
+}
+
 /// What answering other instances needs.
 struct Context {
-    questions: Arc<Questions>,
+    answers: Answers,
     /// Bytes of an answer.
     limit: usize,
 }
 
 /// What other instances ask.
-pub fn router(questions: Arc<Questions>, limit: usize) -> Router {
-    let context = Arc::new(Context { questions, limit });
+pub fn router(answers: Answers, limit: usize) -> Router {
+    let context = Arc::new(Context { answers, limit });
     let streams = [Stream::ConfigDump, Stream::Stats, Stream::Clusters];
     let routes = streams.into_iter().fold(Router::new(), |router, stream| {
-        router.route(path(stream), any(move |state, request| answered(state, stream, request)))
+        router.route(path(stream), any(move |state, request| respond(state, stream, request)))
     });
     routes.with_state(context)
 }
 
-async fn answered(State(context): State<Arc<Context>>, stream: Stream, request: Request) -> Response<Body> {
+async fn respond(State(context): State<Arc<Context>>, stream: Stream, request: Request) -> Response<Body> {
     match put(&context, stream, request).await {
         Ok(response) => response,
         Err(status) => status.into_http(),
+    }
+}
+
+impl Context {
+    async fn answer(
+        &self,
+        headers: &HeaderMap,
+        question: Question,
+    ) -> Result<Result<Bytes, InspectError>, Status> {
+        match &self.answers {
+            Answers::Proxies(inspect) => Ok(answered(&**inspect, &question).await),
+            Answers::Zones(questions) => {
+                let zone = headers.get(ZONE).and_then(|zone| zone.to_str().ok());
+                let zone =
+                    zone.ok_or_else(|| Status::invalid_argument("metadata zone must name the zone"))?;
+                Ok(questions.put_here(zone, question).await.map(|answer| answer.body))
+            }
+        }
     }
 }
 
@@ -226,12 +297,10 @@ async fn put(context: &Context, stream: Stream, request: Request) -> Result<Resp
     if !is_known {
         return Err(Status::unauthenticated("only instances of this control plane are answered"));
     }
-    let zone = parts.headers.get(ZONE).and_then(|zone| zone.to_str().ok());
-    let zone = zone.ok_or_else(|| Status::invalid_argument("metadata zone must name the zone"))?;
-    let asked = next(&mut Messages::of(body, context.limit), stream).await?;
+    let asked = Question::next(&mut Messages::of(body, context.limit), stream).await?;
     let (request_id, question) = asked.ok_or_else(|| Status::invalid_argument("no question"))?;
     let result = match question {
-        Ok(question) => said(context.questions.put_here(zone, question).await, context.limit),
+        Ok(question) => said(context.answer(&parts.headers, question).await?, context.limit),
         Err(reason) => XdsConfigResult::Error(reason),
     };
     let (outgoing, frames) = Outgoing::of_answer(false, PATIENCE);

@@ -122,7 +122,7 @@ async fn every_mode_tells_what_goes_and_only_enforcing_trims() {
             (all.destinations[3].callable_by_all, all.destinations[3].decided_by.as_slice()),
             (false, &["kri_mtp_default___kv_rule_0".to_owned()][..])
         );
-        assert_eq!((all.mode.asked, all.mode.active, all.mode.said_by), (mode, mode, "Mesh"));
+        assert_eq!((&*all.mode.asked, &*all.mode.active, &*all.mode.said_by), (mode, mode, "Mesh"));
         assert_eq!(all.report.is_none(), mode == "off");
         let Some(report) = all.report else { continue };
         assert_eq!(report.done, mode == "enforce");
@@ -138,10 +138,10 @@ async fn a_mode_without_effect_says_why_and_what_a_proxy_says_counts_more() {
     let inspected = world("enforce").await;
     inspected.world.put([proxy("web-1", "web", &[(MODE, "report")], json!({}))]).await;
     let of_proxy = all(&inspected, "web-1").await.mode;
-    assert_eq!((of_proxy.asked, of_proxy.active, of_proxy.said_by), ("report", "report", "Dataplane"));
+    assert_eq!((&*of_proxy.asked, &*of_proxy.active, &*of_proxy.said_by), ("report", "report", "Dataplane"));
     inspected.world.put([mesh_with(&[(MODE, "enforce")], false)]).await;
     let of_mesh = all(&inspected, "kv-1").await;
-    assert_eq!((of_mesh.mode.asked, of_mesh.mode.active), ("enforce", "off"));
+    assert_eq!((&*of_mesh.mode.asked, &*of_mesh.mode.active), ("enforce", "off"));
     assert!(of_mesh.mode.inactive.unwrap().contains("no mTLS"));
     assert_eq!((of_mesh.counts.reachable, of_mesh.counts.trimmed), (4, 0));
 }
@@ -245,7 +245,7 @@ async fn the_proxies_of_a_mesh_are_measured_page_by_page() {
     assert_eq!((page.total, names), (5, vec!["kv-2", "web-1"]));
     for item in &page.items {
         let report = item.report.as_ref().unwrap();
-        assert_eq!((item.mode.active, report.done, report.destinations_before), ("report", false, 4));
+        assert_eq!((&*item.mode.active, report.done, report.destinations_before), ("report", false, 4));
         assert!(report.bytes_after < report.bytes_before, "{report:?}");
     }
     let off = world("off").await;

@@ -13,7 +13,13 @@ use serde_json::json;
 use crate::world::World;
 
 fn mode() -> ModeInUse {
-    ModeInUse { asked: "report", said_by: "Mesh", active: "report", inactive: None, stub: false }
+    ModeInUse {
+        asked: "report".into(),
+        said_by: "Mesh".into(),
+        active: "report".into(),
+        inactive: None,
+        stub: false,
+    }
 }
 
 pub fn explained() -> Explained {
@@ -58,7 +64,11 @@ pub fn of_proxy(proxy: &Key, to: Option<&str>) -> OfProxy {
 
 pub fn of_mesh(mesh: &str, offset: usize, size: usize) -> MeasuredProxies {
     let name = format!("{mesh} {size} from {offset}");
-    MeasuredProxies { total: 3, items: vec![ProxySavings { name, mode: mode(), report: None }] }
+    MeasuredProxies {
+        total: 3,
+        items: vec![ProxySavings { name, zone: None, mode: mode(), report: None }],
+        zones: Vec::new(),
+    }
 }
 
 pub fn graph(service: Option<&str>) -> Graph {

@@ -41,6 +41,9 @@ pub struct DiscoverySubscription {
     /// The control plane instance that the proxy is connected to.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub control_plane_instance_id: String,
+    /// Where the other instances on the same store reach that one; Kuma has no such field, and global does not get it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub control_plane_address: String,
     /// When the proxy connected.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]

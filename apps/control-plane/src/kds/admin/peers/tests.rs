@@ -1,10 +1,20 @@
 use api::{AdminView, Format};
-use resources::{Spec, kinds::zone_insight::KdsStreams};
+use resources::{
+    Spec,
+    kinds::{
+        dataplane_insight::{DataplaneInsight, DiscoverySubscription},
+        zone_insight::KdsStreams,
+    },
+};
 use runtime::{Shutdown, listen::Limits, listen::Listener, tls};
 use store::{Memory, Write};
 
-use super::super::tests::{connected, question};
+use super::super::tests::{Echo, connected, question};
 use super::*;
+use crate::{
+    inspect::views::{self, ComputedView},
+    kds::admin::View,
+};
 
 const LIMIT: usize = 1 << 20;
 
@@ -21,7 +31,7 @@ async fn certificate(store: &Arc<dyn Store>) {
 /// An instance that the zone `east` is connected to; says where it listens.
 async fn other_instance(store: &Arc<dyn Store>, shutdown: &Shutdown) -> SocketAddr {
     let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-    let (addr, router) = (listener.addr(), router(connected().await, LIMIT));
+    let (addr, router) = (listener.addr(), router(Answers::Zones(connected().await), LIMIT));
     let tls = server_tls(&store.snapshot().unwrap()).unwrap().to_config().unwrap();
     listener.serve(router, Some(tls), Limits::default(), shutdown);
     addr
@@ -64,6 +74,57 @@ async fn an_instance_passes_questions_on_to_the_one_that_has_the_zone() {
     }
     let refused = questions.put("east", question("nobody", stats)).await.unwrap_err();
     assert!(refused.to_string().contains("there is no Dataplane \"nobody\""), "{refused}");
+}
+
+/// The record of a proxy that is connected to an instance.
+fn connected_proxy(instance: &str, address: &str, online: bool) -> Spec {
+    let mut subscription = DiscoverySubscription {
+        control_plane_instance_id: instance.to_owned(),
+        control_plane_address: address.to_owned(),
+        connect_time: Some(Timestamp::UNIX_EPOCH),
+        ..DiscoverySubscription::default()
+    };
+    subscription.disconnect_time = Some(Timestamp::UNIX_EPOCH).filter(|_| !online);
+    DataplaneInsight { subscriptions: vec![subscription], ..DataplaneInsight::default() }.into()
+}
+
+#[tokio::test]
+async fn an_instance_in_a_zone_asks_the_one_that_a_proxy_is_connected_to() {
+    tls::install_provider();
+    let (store, shutdown): (Arc<dyn Store>, _) = (Arc::new(Memory::default()), Shutdown::default());
+    certificate(&store).await;
+    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let address = listener.addr().to_string();
+    let tls = server_tls(&store.snapshot().unwrap()).unwrap().to_config().unwrap();
+    let answers = Answers::Proxies(Arc::new(Echo));
+    listener.serve(router(answers, LIMIT), Some(tls), Limits::default(), &shutdown);
+
+    let proxy = |name: &str| Key::new(Kind::Dataplane, "default", name);
+    let insight = |name: &str| Key { kind: Kind::DataplaneInsight, ..proxy(name) };
+    let mesh = resources::kinds::mesh::Mesh::default();
+    write(&store, Key::global(Kind::Mesh, "default"), mesh.into()).await;
+    for (name, instance, online) in [("web", "a", true), ("own", "b", true), ("gone", "a", false)] {
+        write(&store, insight(name), connected_proxy(instance, &address, online)).await;
+    }
+    let peers = Peers { store: store.clone(), instance_id: "b".to_owned(), limit: LIMIT };
+    let snapshot = store.snapshot().unwrap();
+    for name in ["own", "gone", "nobody"] {
+        assert_eq!(peers.holder_of_proxy(&snapshot, &proxy(name)), None, "{name}");
+    }
+    let holder = peers.holder_of_proxy(&snapshot, &proxy("web")).unwrap();
+    let stats = AdminView::Stats { format: Format::Text, used_only: true };
+    let answer = peers.ask(&holder, question("web", stats)).await.unwrap();
+    assert_eq!(answer.content_type, "text/plain");
+    assert!(answer.body.starts_with(b"Dataplane \"web\" in mesh \"default\": Stats"), "{answer:?}");
+    let view = View::Computed(ComputedView::Config { with_shadow: true });
+    let answer = peers.ask(&holder, Question { about: proxy("web"), view }).await.unwrap();
+    let config: api::Config = views::read(&answer.body, "the instance \"a\"").unwrap();
+    assert_eq!(config.xds, serde_json::json!({ "shadow": true }));
+
+    let lost = Holder { address: String::new(), ..holder };
+    let error = peers.ask(&lost, question("web", stats)).await.unwrap_err().to_string();
+    let expected = "is connected to the instance \"a\" of this control plane: ask that one";
+    assert!(error.contains(expected), "{error}");
 }
 
 #[tokio::test]

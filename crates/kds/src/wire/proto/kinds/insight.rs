@@ -27,6 +27,7 @@ static SUBSCRIPTION: Message = Message(&[
     one(5, "status", Type::Message(&DISCOVERY_STATUS)),
     one(6, "version", Type::Message(&VERSION)),
     one(7, "generation", Type::Uint32),
+    ours(1, one(0, "controlPlaneAddress", Type::Text)),
 ]);
 
 static DISCOVERY_STATUS: Message = Message(&[
