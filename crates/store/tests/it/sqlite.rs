@@ -82,7 +82,7 @@ async fn a_log_with_changes_beside_an_empty_or_missing_file_is_refused_and_kept(
     // As a killed process leaves it.
     fs::copy(directory.path().join("store.db-wal"), &log).unwrap();
     let logged = fs::read(&log).unwrap();
-    let mut refused = || match Sqlite::open(&file) {
+    let refused = || match Sqlite::open(&file) {
         Err(Error::Damaged(text)) => {
             assert!(text.contains("store.db is empty or was missing"), "{text}");
             assert!(text.contains(&format!("store.db-wal beside it holds {} bytes", logged.len())), "{text}");
