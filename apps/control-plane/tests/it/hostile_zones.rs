@@ -8,18 +8,13 @@ use std::{
     time::Duration,
 };
 
-use axum::body::Body;
 use control_plane::{
     boot::Running,
     config::{
         Config,
         setting::{Mode, StoreType},
     },
-    kds::frame::{Answer, Messages, Outgoing, framed},
 };
-use http::Request;
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use kds::{
     Synced,
     wire::{self, service},
@@ -29,109 +24,17 @@ use prost_types::{Struct, Value as ProtoValue, value};
 use resources::{Key, Kind, Labels, Spec, naming::kds::hashed_name};
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
-use testkit::ports::own_port;
-use tokio::net::TcpStream;
-use tonic::{Code, Status};
+use testkit::{
+    peers::{self, HostileZone, Incoming, Sender, answer, framed, subscription},
+    ports::own_port,
+};
+use tonic::Code;
 
 use crate::client::{agent, config, get, get_with, names, start};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const LIMIT: usize = 10 << 20;
 /// What a zone that does its worst may cost.
 const BUDGET: u64 = 400 << 20;
-
-/// A connection as a zone makes it.
-#[derive(Clone)]
-struct Zone {
-    name: &'static str,
-    sender: SendRequest<Body>,
-}
-
-impl Zone {
-    async fn connect(port: u16, name: &'static str) -> Zone {
-        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let io = TokioIo::new(stream);
-        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
-        tokio::spawn(connection);
-        Zone { name, sender }
-    }
-
-    fn call(&self, path: &str, body: Body) -> Messages {
-        let request = Request::post(format!("http://global{path}"))
-            .header("content-type", "application/grpc")
-            .header("client-id", self.name)
-            .header("grpc-accept-encoding", "gzip")
-            .body(body)
-            .unwrap();
-        let mut sender = self.sender.clone();
-        let answer: Answer = Box::pin(async move {
-            let broken = |error: hyper::Error| Status::unavailable(error.to_string());
-            let response = sender.send_request(request).await.map_err(broken)?;
-            match Status::from_header_map(response.headers()) {
-                Some(status) if status.code() != Code::Ok => Err(status),
-                _ => Ok(Body::new(response.into_body())),
-            }
-        });
-        Messages::of_answer(answer, LIMIT)
-    }
-
-    fn open(&self, path: &str) -> (Outgoing, Messages) {
-        let (outgoing, frames) = Outgoing::of_call(true, PATIENCE);
-        (outgoing, self.call(path, Body::new(frames)))
-    }
-
-    /// How a stream ends that is sent these bytes.
-    async fn ended(&self, path: &str, bytes: Vec<u8>) -> Status {
-        let mut answers = self.call(path, Body::from(bytes));
-        loop {
-            match answers.next::<wire::DeltaDiscoveryRequest>().await {
-                Ok(Some(_)) => {}
-                Ok(None) => return Status::ok(""),
-                Err(status) => return status,
-            }
-        }
-    }
-
-    async fn is_alive(&self) {
-        let message = framed(&wire::ZoneHealthCheckRequest {}, false).unwrap();
-        let mut answers = self.call(service::HEALTH_CHECK, Body::from(message));
-        answers.next::<wire::ZoneHealthCheckResponse>().await.unwrap().unwrap();
-    }
-}
-
-fn subscription(kind: &str) -> wire::DeltaDiscoveryRequest {
-    wire::DeltaDiscoveryRequest {
-        type_url: kind.to_owned(),
-        resource_names_subscribe: vec!["*".to_owned()],
-        ..wire::DeltaDiscoveryRequest::default()
-    }
-}
-
-fn answer(to: &wire::DeltaDiscoveryResponse, error: Option<String>) -> wire::DeltaDiscoveryRequest {
-    wire::DeltaDiscoveryRequest {
-        type_url: to.type_url.clone(),
-        response_nonce: to.nonce.clone(),
-        error_detail: error.map(|message| wire::Status { code: 0, message }),
-        ..wire::DeltaDiscoveryRequest::default()
-    }
-}
-
-fn response(kind: &str, resources: &[Synced], removed: &[String]) -> wire::DeltaDiscoveryResponse {
-    let resource = |synced: &Synced| {
-        let value = wire::encode(synced).unwrap();
-        let any = wire::Any { type_url: wire::KUMA_RESOURCE.to_owned(), value };
-        let name = format!("{}.{}", synced.key.name, synced.key.mesh);
-        wire::Resource { version: "1".to_owned(), resource: Some(any), name }.encode_to_vec().into()
-    };
-    wire::DeltaDiscoveryResponse {
-        system_version_info: String::new(),
-        resources: resources.iter().map(resource).collect(),
-        type_url: kind.to_owned(),
-        nonce: "1".to_owned(),
-        removed_resources: removed.to_vec(),
-        control_plane: None,
-    }
-}
 
 fn dataplane(mesh: &str, name: &str, labels: &[(&str, &str)], padding: usize) -> Synced {
     let tags = json!({ "kuma.io/service": "evil", "padding": "a".repeat(padding + 1) });
@@ -157,7 +60,7 @@ fn other(kind: Kind, mesh: &str, name: &str) -> Synced {
 }
 
 /// Reads requests of the global control plane until it answers what was sent to it.
-async fn answered(requests: &mut Messages) -> wire::DeltaDiscoveryRequest {
+async fn answered(requests: &mut Incoming) -> wire::DeltaDiscoveryRequest {
     loop {
         let request = requests.next::<wire::DeltaDiscoveryRequest>().await.unwrap().unwrap();
         if !request.response_nonce.is_empty() {
@@ -166,7 +69,11 @@ async fn answered(requests: &mut Messages) -> wire::DeltaDiscoveryRequest {
     }
 }
 
-fn global_config(dir: &Path) -> Config {
+fn response(kind: &str, resources: &[Synced], removed: &[String]) -> wire::DeltaDiscoveryResponse {
+    peers::response(kind, 1, resources, removed)
+}
+
+pub fn global_config(dir: &Path) -> Config {
     let mut config = config(dir, StoreType::Memory);
     config.mode = Mode::Global;
     config.multizone.global.kds.grpc_port = 0;
@@ -187,7 +94,7 @@ async fn a_zone_changes_nothing_that_is_not_its_own() {
     let directory = tempdir().unwrap();
     let global = start(global_config(directory.path())).await;
     let port = global.kds.unwrap().port();
-    let west = Zone::connect(port, "west").await;
+    let west = HostileZone::connect(port, "west").await.unwrap();
     let (responses, mut requests) = west.open(service::ZONE_TO_GLOBAL_SYNC);
     let theirs = hashed_name("default", "web", Some("west"), None);
     responses.send(&response("Dataplane", &[dataplane("default", &theirs, &[WEB], 0)], &[])).await.unwrap();
@@ -195,7 +102,7 @@ async fn a_zone_changes_nothing_that_is_not_its_own() {
     let lists = ["/dataplanes", "/meshtimeouts", "/meshes", "/meshes/default/secrets", "/global-secrets"];
     let before = bodies(&global, &lists).await;
 
-    let evil = Zone::connect(port, "evil").await;
+    let evil = HostileZone::connect(port, "evil").await.unwrap();
     let (responses, mut requests) = evil.open(service::ZONE_TO_GLOBAL_SYNC);
     let as_west = [("kuma.io/zone", "west"), ("kuma.io/origin", "zone"), WEB];
     let as_global = [("kuma.io/origin", "global"), WEB];
@@ -315,13 +222,14 @@ impl Drop for Process {
 
 /// A zone that does what zones do: it is sent a new policy at once.
 struct Good {
-    requests: Outgoing,
-    responses: Messages,
+    requests: Sender,
+    responses: Incoming,
 }
 
 impl Good {
     async fn connect(port: u16) -> Good {
-        let (requests, responses) = Zone::connect(port, "good").await.open(service::GLOBAL_TO_ZONE_SYNC);
+        let zone = HostileZone::connect(port, "good").await.unwrap();
+        let (requests, responses) = zone.open(service::GLOBAL_TO_ZONE_SYNC);
         requests.send(&subscription("MeshTimeout")).await.unwrap();
         let mut good = Good { requests, responses };
         good.take().await;
@@ -344,7 +252,7 @@ impl Good {
 }
 
 /// Messages that are too large, or become so.
-async fn bloats(evil: &Zone) {
+async fn bloats(evil: &HostileZone) {
     #[derive(Clone, PartialEq, prost::Message)]
     struct Text {
         #[prost(string, tag = "1")]
@@ -362,7 +270,7 @@ async fn bloats(evil: &Zone) {
 }
 
 /// More streams than a zone needs, on which nothing is ever answered.
-async fn hoards(evil: &Zone) -> Vec<(Outgoing, Messages)> {
+async fn hoards(evil: &HostileZone) -> Vec<(Sender, Incoming)> {
     let mut held = Vec::new();
     for _ in 0..20 {
         let (requests, mut responses) = evil.open(service::GLOBAL_TO_ZONE_SYNC);
@@ -377,7 +285,7 @@ async fn hoards(evil: &Zone) -> Vec<(Outgoing, Messages)> {
 }
 
 /// Long words about itself, thousands of types, and long reasons.
-async fn rants(evil: &Zone) {
+async fn rants(evil: &HostileZone) {
     let text = |length: usize| ProtoValue { kind: Some(value::Kind::StringValue("b".repeat(length))) };
     for _ in 0..12 {
         let (requests, mut responses) = evil.open(service::GLOBAL_TO_ZONE_SYNC);
@@ -397,7 +305,7 @@ async fn rants(evil: &Zone) {
 }
 
 /// Messages of few bytes that are many values.
-async fn multiplies(evil: &Zone) {
+async fn multiplies(evil: &HostileZone) {
     let inbounds = vec![json!({}); 400_000];
     let spec = json!({ "networking": { "address": "10.6.6.6", "inbound": inbounds } });
     let mut resource = dataplane("default", "many-0", &[], 0);
@@ -414,7 +322,7 @@ async fn multiplies(evil: &Zone) {
 }
 
 /// Resources that wait for meshes which never come, and names that are none.
-async fn litters(evil: &Zone) {
+async fn litters(evil: &HostileZone) {
     let (responses, mut requests) = evil.open(service::ZONE_TO_GLOBAL_SYNC);
     for n in 0..20 {
         let orphans: Vec<Synced> =
@@ -431,7 +339,7 @@ async fn what_a_hostile_zone_sends_is_bounded_and_other_zones_notice_nothing() {
     let mut good = Good::connect(global.kds).await;
     good.is_sent(&global, "first").await;
     let before = global.most_resident();
-    let evil = Zone::connect(global.kds, "evil").await;
+    let evil = HostileZone::connect(global.kds, "evil").await.unwrap();
     bloats(&evil).await;
     good.is_sent(&global, "second").await;
     rants(&evil).await;
@@ -442,7 +350,7 @@ async fn what_a_hostile_zone_sends_is_bounded_and_other_zones_notice_nothing() {
     good.is_sent(&global, "later").await;
     let held = hoards(&evil).await;
     for _ in 0..200 {
-        evil.is_alive().await;
+        evil.is_alive().await.unwrap();
     }
     good.is_sent(&global, "fifth").await;
     let (status, overview) = global.get("/zones/evil/_overview").await;

@@ -12,6 +12,7 @@ mod command;
 mod config;
 mod findings;
 mod health;
+mod hostile_peers;
 mod hostile_zones;
 mod hostnames;
 mod identities;

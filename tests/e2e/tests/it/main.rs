@@ -24,6 +24,7 @@ mod hostnames;
 mod identities;
 mod import;
 mod insight;
+mod killed_zone;
 mod kumactl;
 mod logs;
 mod mesh;
