@@ -41,7 +41,7 @@ pub struct Switching {
     absent: BTreeMap<Arc<str>, Instant>,
 }
 
-/// Destinations in the version that zone proxies were told, and what these acknowledge then.
+/// Destinations in the version that zone proxies are to acknowledge, and from when on they have.
 struct Announcement {
     destinations: Vec<Arc<Resource>>,
     marks: Marks,
@@ -109,7 +109,7 @@ impl Switching {
             }
         };
         self.behind = false;
-        // What changed since zone proxies were told is asked about anew.
+        // A destination that changed meanwhile is to be acknowledged anew.
         if let Some(asked) = &mut self.asked {
             asked.destinations.retain(|told| !keys.contains(&told.key));
         }

@@ -56,7 +56,7 @@ impl Global {
                     }
                 }
                 changed = permissions.changed(), if asked => {
-                    // What is gone is told on its own.
+                    // Names that are gone have a message of their own.
                     let now = permissions.borrow_and_update().clone();
                     let gone: Vec<&str> = ["allow-a.default", "allow-b.default"]
                         .into_iter()
