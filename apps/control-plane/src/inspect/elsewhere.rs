@@ -19,7 +19,7 @@ use super::{
 };
 use crate::kds::admin::{Question, Questions, View, peers::Peers};
 
-/// Where proxies are that are not connected here.
+/// The place of proxies that are not connected here.
 #[derive(Clone)]
 pub(super) enum Elsewhere {
     Nowhere,
@@ -29,7 +29,7 @@ pub(super) enum Elsewhere {
     Instances(Arc<Peers>),
 }
 
-/// What another control plane said.
+/// The answer of another control plane.
 pub(super) struct Told {
     by: String,
     pub answer: AdminAnswer,
@@ -52,7 +52,7 @@ impl Proxies {
         matches!(self.elsewhere, Elsewhere::Zones(_))
     }
 
-    /// What the control plane says that the proxy is connected to; `None` where that is this one, or none is known.
+    /// Asks the control plane that the proxy is connected to; `None` where that is this one, or none is known.
     pub(super) async fn told(&self, proxy: &Key, view: View) -> Result<Option<Told>, InspectError> {
         match &self.elsewhere {
             Elsewhere::Nowhere => Ok(None),
@@ -83,7 +83,8 @@ impl Proxies {
         self.computed(move || views::read(&answer.body, &by)).await.map(Some)
     }
 
-    /// What depends on the point of view of the proxy's zone, which every instance in the zone has; `None` there.
+    /// Asks the zone of a proxy for what depends on the point of view of the zone. Every instance in the zone shares that;
+    /// there it is `None`.
     pub(super) async fn seen_from_zone<T: DeserializeOwned + Send + 'static>(
         &self,
         proxy: &Key,
@@ -102,7 +103,7 @@ impl Proxies {
         Ok(Layout { kri: identifier(stored), labels: stored.labels.clone(), ..seen })
     }
 
-    /// What the proxy reaches, as its zone knows it.
+    /// Asks the zone of a proxy what the proxy reaches.
     pub(super) async fn reachability_from_zone(
         &self,
         proxy: &Key,
