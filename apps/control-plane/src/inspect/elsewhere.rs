@@ -30,7 +30,7 @@ pub(super) enum Elsewhere {
 }
 
 /// The answer of another control plane.
-pub(super) struct Told {
+pub(super) struct ElsewhereAnswer {
     by: String,
     pub answer: AdminAnswer,
 }
@@ -53,31 +53,37 @@ impl Proxies {
     }
 
     /// Asks the control plane that the proxy is connected to; `None` where that is this one, or none is known.
-    pub(super) async fn told(&self, proxy: &Key, view: View) -> Result<Option<Told>, InspectError> {
+    pub(super) async fn answered_elsewhere(
+        &self,
+        proxy: &Key,
+        view: View,
+    ) -> Result<Option<ElsewhereAnswer>, InspectError> {
         match &self.elsewhere {
             Elsewhere::Nowhere => Ok(None),
             Elsewhere::Zones(questions) => {
                 let (zone, about) = self.in_its_zone(proxy)?;
                 let answer = questions.put(&zone, Question { about, view }).await?;
-                Ok(Some(Told { by: format!("zone {zone:?}"), answer }))
+                Ok(Some(ElsewhereAnswer { by: format!("zone {zone:?}"), answer }))
             }
             Elsewhere::Instances(peers) => {
                 let is_here = self.push.newest(proxy).is_some();
                 let holder = peers.holder_of_proxy(&*self.snapshot()?, proxy).filter(|_| !is_here);
                 let Some(holder) = holder else { return Ok(None) };
                 let answer = peers.ask(&holder, Question { about: proxy.clone(), view }).await?;
-                Ok(Some(Told { by: format!("the instance {:?}", holder.instance), answer }))
+                Ok(Some(ElsewhereAnswer { by: format!("the instance {:?}", holder.instance), answer }))
             }
         }
     }
 
-    /// As [`Proxies::told`], for what that control plane computes.
+    /// As [`Proxies::answered_elsewhere`], for what that control plane computes.
     pub(super) async fn computed_elsewhere<T: DeserializeOwned + Send + 'static>(
         &self,
         proxy: &Key,
         view: ComputedView,
     ) -> Result<Option<T>, InspectError> {
-        let Some(Told { by, answer }) = self.told(proxy, View::Computed(view)).await? else {
+        let Some(ElsewhereAnswer { by, answer }) =
+            self.answered_elsewhere(proxy, View::Computed(view)).await?
+        else {
             return Ok(None);
         };
         self.computed(move || views::read(&answer.body, &by)).await.map(Some)

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use resources::Key;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// Limit of the items in one answer, whoever asks.
+/// Limit of the items in one answer, whatever the question asks for.
 const MAX_LISTED: usize = 10_000;
 /// Letters of a refusal that are passed on.
 const LONGEST_REASON: usize = 2048;
