@@ -37,8 +37,10 @@ use self::{
 };
 use crate::{envoy, prerequisites::Install, run};
 
-/// The user of applications in namespaces: traffic of root, as which agents run there, is not redirected.
+/// The user of applications in namespaces.
 const APPLICATION: &str = "61234";
+/// The user of agents there, which nothing else uses: its traffic is not redirected.
+const AGENT: &str = "61235";
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
@@ -204,12 +206,12 @@ impl Demo {
         Ok(())
     }
 
-    /// Has the firewall of each namespace lead traffic through the proxy, which is root's there.
+    /// Has the firewall of each namespace lead traffic through the proxy.
     fn redirect(&self) -> anyhow::Result<()> {
         let Some(network) = &self.network else { return Ok(()) };
         for proxy in &self.plan.proxies {
             let mut install = self.stage.program("kumactl");
-            install.args(["install", "transparent-proxy", "--kuma-dp-user", "0", "--redirect-dns"]);
+            install.args(["install", "transparent-proxy", "--kuma-dp-user", AGENT, "--redirect-dns"]);
             if proxy.application.port() != proxy.inbound.port() {
                 install.args(["--exclude-inbound-ports", &proxy.application.port().to_string()]);
             }
@@ -264,7 +266,8 @@ impl Demo {
         match (&self.network, &self.plan.listed) {
             (Some(network), _) => {
                 agent.arg("--transparent-proxy");
-                agent = network.inside(service, &agent);
+                stage.give_away(service, AGENT.parse()?)?;
+                agent = network.inside_as(AGENT, service, &agent);
             }
             // Only web calls another service.
             (None, Some(listed)) if service == "web" => {

@@ -22,6 +22,7 @@ use crate::{
     metrics::applications,
     proxy::Identity,
     settings::{Application, ProxySettings, ProxyType, Settings},
+    token,
 };
 
 use self::confine::Allowed;
@@ -219,9 +220,8 @@ fn judge(client: &Client, proxy: &ProxySettings, answer: std::result::Result<Ans
         Err(NoAnswer::NotTls(_)) => return another_server(url, "the server there does not speak TLS"),
         Err(NoAnswer::Untrusted(error)) => {
             return Verdict::Never(Failure::failed(format!(
-                "the certificate of the control plane at {url} is not trusted: {error}\n\
-                 hint: --ca-cert-file must be the CA certificate of this control plane, and --cp-address a \
-                 host name that is in its certificate"
+                "the certificate of the control plane at {url} is not trusted: {error}\nhint: {}",
+                untrusted(&error)
             )));
         }
     };
@@ -243,6 +243,16 @@ fn judge(client: &Client, proxy: &ProxySettings, answer: std::result::Result<Ans
         ))),
         status => Verdict::Later(format!("the control plane at {url} answered {status}: {text}")),
     }
+}
+
+fn untrusted(error: &rustls::Error) -> &'static str {
+    if runtime::tls::is_ca_as_server(error) {
+        return "the server uses a CA certificate (CA:TRUE, as `openssl req -x509` makes them) as its own server \
+                certificate. Such a certificate is trusted only where --ca-cert-file is that very certificate; give the \
+                control plane one that is none of a CA, such as `kumactl generate tls-certificate --type server` makes";
+    }
+    "--ca-cert-file must be the CA certificate of this control plane, and --cp-address a host name that is in its \
+     certificate"
 }
 
 /// The server at this address is not one that proxies connect to, and will not become one.
@@ -288,15 +298,7 @@ fn hint(status: StatusCode, kind: ProxyType, text: &str) -> String {
         StatusCode::UNPROCESSABLE_ENTITY | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
             if about_token =>
         {
-            let command = match kind {
-                ProxyType::Dataplane => "dataplane-token --name NAME --mesh MESH".to_owned(),
-                ProxyType::Ingress | ProxyType::Egress => {
-                    format!("zone-token --zone ZONE --scope {}", kind.name())
-                }
-            };
-            format!(
-                "\nhint: make a token with `kumactl generate {command}` and pass it with --dataplane-token-file"
-            )
+            format!("\nhint: {}", token::advice(kind))
         }
         StatusCode::BAD_REQUEST => {
             "\nhint: --cp-address must be a host that the control plane's certificate is made for, and \

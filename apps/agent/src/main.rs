@@ -31,6 +31,7 @@ mod reference;
 mod run;
 mod settings;
 mod supervise;
+mod token;
 mod wait;
 mod work_dir;
 

@@ -54,7 +54,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     if let Err(error) = runtime::files::allow_all() {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
-    let envoy = Envoy::find(settings.envoy.binary().map(PathBuf::as_path))?;
+    let envoy = Envoy::find(settings.envoy.binary().map(PathBuf::as_path)).await?;
     let work_dir = WorkDir::open(settings.envoy.work_dir())?;
     if let Some(token) = settings.proxy.inline_token() {
         work_dir.write(bootstrap::TOKEN, token)?;
@@ -89,8 +89,10 @@ pub async fn run(settings: Settings) -> Result<()> {
     let recipe = Recipe::new(&settings, envoy, &config);
     let token = settings.proxy.token()?.unwrap_or_default();
     let drain_notice = DrainNotice::new(client, &identity.mesh, &identity.name, &token);
-    let ended =
-        Supervisor { recipe, admin, health, signals, announcement, drain_notice, observer }.run().await;
+    let proxy_type = settings.proxy.proxy_type;
+    let supervisor =
+        Supervisor { recipe, proxy_type, admin, health, signals, announcement, drain_notice, observer };
+    let ended = supervisor.run().await;
     shutdown.finish(FAREWELL).await;
     ended
 }

@@ -18,6 +18,8 @@ use crate::{
     failure::{Failure, Result},
     observed::Observer,
     readiness::Health,
+    settings::ProxyType,
+    token,
 };
 
 /// How often Envoy is asked whether it is ready yet, or idle yet.
@@ -88,6 +90,7 @@ enum Outcome {
 /// What is needed to look after an Envoy.
 pub struct Supervisor {
     pub recipe: Recipe,
+    pub proxy_type: ProxyType,
     pub admin: Admin,
     pub health: Health,
     pub signals: Signals,
@@ -119,7 +122,7 @@ impl Supervisor {
                 }
                 Outcome::Refused(reason) => {
                     process.stop().await;
-                    return Err(refused(&reason));
+                    return Err(refused(&reason, self.proxy_type));
                 }
                 Outcome::Ended(status) => {
                     if was_ready {
@@ -232,11 +235,11 @@ async fn idle(admin: &Admin) {
     }
 }
 
-fn refused(reason: &str) -> Failure {
+fn refused(reason: &str, kind: ProxyType) -> Failure {
     Failure::failed(format!(
-        "the control plane does not accept this proxy's token: {reason}\n\
-         hint: the token must be issued by this control plane for this mesh and this name, and must not be \
-         expired or revoked; `kumactl generate dataplane-token --name NAME --mesh MESH` makes one, \
-         --dataplane-token-file passes it"
+        "the control plane does not accept this proxy's token: {reason}\nhint: the token must {}, and must not be expired \
+         or revoked: {}",
+        token::demands(kind),
+        token::advice(kind)
     ))
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
-use findings::{Finding, Severity};
+use findings::{Code, Finding, Severity};
 use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Resource, Spec};
 use serde_json::{Value, json};
 
 use crate::{
-    apply::input::Input,
+    apply::{input::Input, plan::Planned},
     cell::{self, Column, text},
     cli::Global,
     client::{Client, segment},
@@ -67,9 +67,10 @@ impl From<AtLeast> for Severity {
 
 impl Analyze {
     pub fn run(&self, global: &Global) -> Result<Outcome> {
-        let found = match self.input.is_given() {
-            true => of_files(self.input.read(global)?.into_iter().map(|planned| planned.draft).collect()),
-            false => of_mesh(&Settings::load(global)?.client()?, &self.mesh)?,
+        let found = if self.input.is_given() {
+            of_files(self.input.read(global)?)
+        } else {
+            of_mesh(&Settings::load(global)?.client()?, &self.mesh)?
         };
         let answer = json!({ "total": found.len(), "items": found });
         terminal::data(&self.format.render(&answer, || table(&found)))?;
@@ -87,10 +88,21 @@ fn of_mesh(client: &Client, mesh: &str) -> Result<Vec<Value>> {
     Ok(List { attempted, ..List::of(&path, "") }.all(client)?.items)
 }
 
-fn of_files(drafts: Vec<Draft>) -> Vec<Value> {
-    let mut resources: Vec<Resource> = drafts.into_iter().map(stored).collect();
+fn of_files(planned: Vec<Planned>) -> Vec<Value> {
+    let mut slips = Vec::new();
+    let mut resources = Vec::new();
+    for planned in planned {
+        let resource = stored(planned.draft.clone());
+        let about = resource.kri("");
+        slips.extend(planned.unknown_fields.iter().map(|slip| {
+            let text = format!("{} ({})", slip, planned.at(&slip.path));
+            Finding::new(Code::UnknownField, text).or_about(about.clone())
+        }));
+        resources.push(resource);
+    }
     resources.extend(assumed_meshes(&resources));
     let mut found = findings::of_resources(resources);
+    found.extend(slips);
     found.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));
     found.iter().map(shown).collect()
 }

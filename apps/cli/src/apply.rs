@@ -8,6 +8,7 @@ mod selects;
 mod send;
 mod set;
 mod sources;
+pub mod unknown;
 
 use std::time::Duration;
 
@@ -175,8 +176,8 @@ impl Apply {
 
     fn show_plan(&self, planned: &[Planned], stale: &Stale) -> Result<()> {
         for resource in planned {
-            for field in &resource.unknown_fields {
-                terminal::warn(&format!("{}: unknown field {field}, it has no effect", resource.label()));
+            for unknown in &resource.unknown_fields {
+                terminal::warn(&format!("{}: {unknown}", resource.label()));
             }
             for advice in resource.advice.iter().chain(&resource.draft.spec.warnings()) {
                 terminal::warn(&format!("{}: {advice}", resource.label()));

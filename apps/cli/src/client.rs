@@ -1,9 +1,9 @@
 //! The control plane's REST API, as far as this client uses it.
 
+mod advice;
 mod redirect;
 
 use std::{
-    fs,
     path::Path,
     sync::Once,
     time::{Duration, Instant},
@@ -23,14 +23,14 @@ use ureq::{
 use self::redirect::Next;
 
 use crate::{
-    cell,
+    bounded, cell,
     config::ApiServer,
     failure::{Failure, Result},
     terminal,
 };
 
 /// An answer larger than this is not one of a control plane.
-const MAX_ANSWER: u64 = 512 * 1024 * 1024;
+const MAX_ANSWER: u64 = 128 * 1024 * 1024;
 /// What to do about a control plane that sends requests elsewhere.
 const ADDRESS: &str = "if that is the control plane, give its own address to \
                        `kumactl config control-planes add --overwrite`";
@@ -199,7 +199,7 @@ impl Client {
             Failure::failed(format!(
                 "could not reach the control plane at {url} (context {:?}): {error}\nhint: {}",
                 self.context,
-                hint(&error)
+                advice::hint(&error, url)
             ))
         })
     }
@@ -239,9 +239,10 @@ impl Answer {
             (true, true) => {
                 let body: String = self.body.trim().chars().take(300).collect();
                 let body = terminal::one_line(&body);
-                return format!("the control plane answered {}: {body}", self.status)
-                    .trim_end_matches(": ")
-                    .to_owned();
+                let hint = advice::hint_of_refusal(&body);
+                let hint = hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+                let said = format!("the control plane answered {}: {body}", self.status);
+                return format!("{}{hint}", said.trim_end_matches(": "));
             }
             (false, true) => title,
             (true, false) => detail,
@@ -345,7 +346,7 @@ fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq:
 /// The text of a header `Warning: 299 agent "text"`.
 fn warning(value: &str) -> Option<String> {
     let (_, text) = value.split_once('"')?;
-    Some(text.strip_suffix('"').unwrap_or(text).to_owned())
+    Some(terminal::one_line(text.strip_suffix('"').unwrap_or(text)))
 }
 
 /// Says once that answers may be outdated, however many requests a command makes.
@@ -415,22 +416,6 @@ fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|error| Failure::invalid(format!("{}: {error}", path.display())))
-}
-
-fn hint(error: &ureq::Error) -> &'static str {
-    match error {
-        ureq::Error::Timeout(_) => "the control plane is slow or a firewall is in the way; see --api-timeout",
-        ureq::Error::HostNotFound => "the host name is unknown; check the address with `kumactl config view`",
-        ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::Pem(_) => {
-            "the certificate is not trusted; add the control plane again with --ca-cert-file (or --skip-verify)"
-        }
-        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-            "the certificate is not trusted; add the control plane again with --ca-cert-file (or --skip-verify)"
-        }
-        _ => {
-            "is kuma-cp running there? `kumactl config control-planes list` lists the configured ones, \
-            `kumactl config control-planes switch` switches to another"
-        }
-    }
+    let read = bounded::file(path, bounded::MOST_OF_SETTINGS);
+    read.map_err(|error| Failure::invalid(format!("{}: {error}", path.display())))
 }

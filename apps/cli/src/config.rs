@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
+    bounded,
     cli::{Global, LogLevel},
     client::Client,
     failure::{Failure, Result},
@@ -151,7 +152,7 @@ impl Settings {
         let path = if global.no_config { None } else { Some(path_of(global)?) };
         let config = match &path {
             None => Config::with_default_control_plane(),
-            Some(path) => match fs::read(path) {
+            Some(path) => match bounded::file(path, bounded::MOST_OF_SETTINGS) {
                 Ok(bytes) => read(path, &bytes)?,
                 // The first `config control-planes add` is what makes the file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Config::with_default_control_plane(),

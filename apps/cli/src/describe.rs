@@ -13,6 +13,7 @@ use crate::{
     pages,
     proxy::status,
     target::OneResource,
+    terminal,
     types::Type,
 };
 
@@ -51,7 +52,7 @@ impl Describe {
         if let Some(insight) = kind.kind.and_then(|kind| kind.descriptor().insight) {
             let overview =
                 client.get(&format!("{item}/_overview")).and_then(|answer| answer.json("overview"));
-            parts.push(("connection", overview.map(|overview| connection(insight, &overview))));
+            parts.push(("connection", overview.map(|overview| connection(insight, &overview, client))));
         }
         if kind.kind == Some(Kind::Dataplane) {
             parts.push(("policies", policies_of(client, &item)));
@@ -70,15 +71,18 @@ impl Describe {
 }
 
 /// How the proxy or the zone is doing.
-fn connection(kind: Kind, overview: &Value) -> Value {
+fn connection(kind: Kind, overview: &Value, client: &Client) -> Value {
     let insight = insight::of(kind, overview);
     let mut connection = json!({
         "online": insight::is_online(insight),
-        "lastConnected": insight::latest(insight)["connectTime"], "version": insight::version(insight),
+        "lastConnected": insight::latest(insight)["connectTime"],
+        "lastDisconnected": insight::latest(insight)["disconnectTime"],
+        "version": insight::version(insight),
     });
     // Only insights of sidecars say what was acknowledged.
     if kind == Kind::DataplaneInsight {
-        let status = status::status(overview);
+        let mut status = status::status(overview);
+        status::catch_up(std::slice::from_mut(&mut status), client);
         connection["state"] = status["state"].clone();
         connection["rejections"] = status["rejections"].clone();
         connection["certificateExpirationTime"] = insight["mTLS"]["certificateExpirationTime"].clone();
@@ -217,7 +221,7 @@ fn metadata(kind: &Type, resource: &Value) -> String {
     let labels = resource["labels"].as_object().into_iter().flatten();
     for (index, (key, value)) in labels.enumerate() {
         let label = if index == 0 { "Labels:" } else { "" };
-        out.push_str(&format!("{label:<10} {key}={}\n", text(value)));
+        out.push_str(&format!("{label:<10} {}={}\n", terminal::one_line(key), text(value)));
     }
     out
 }
@@ -256,7 +260,15 @@ fn connected(connection: &Value) -> String {
             None => format!("online: connected {} ago\n", since(&connection["lastConnected"])),
         },
         false if connection["lastConnected"].is_null() => "offline: it has never connected\n".to_owned(),
-        false => format!("offline: its last connection began {} ago\n", since(&connection["lastConnected"])),
+        false => {
+            let began = since(&connection["lastConnected"]);
+            let ended = &connection["lastDisconnected"];
+            format!(
+                "offline: its last connection began {began} ago and ended {} ago ({})\n",
+                since(ended),
+                text(ended)
+            )
+        }
     };
     let version = &connection["version"];
     let versions = [
@@ -267,7 +279,8 @@ fn connected(connection: &Value) -> String {
     for (program, version) in versions.iter().filter(|(_, version)| version.is_string()) {
         lines.push_str(&format!("{program} {}\n", text(version)));
     }
-    if let Some(expires) = connection["certificateExpirationTime"].as_str() {
+    let expires = text(&connection["certificateExpirationTime"]);
+    if !expires.is_empty() {
         lines.push_str(&format!("certificate valid until {expires}\n"));
     }
     for rejection in connection["rejections"].as_array().into_iter().flatten() {

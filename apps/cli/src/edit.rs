@@ -11,10 +11,13 @@ use std::{
 };
 
 use clap::Args;
-use resources::format::{self, yaml};
+use resources::format::{self, keys, yaml};
 use serde_json::{Map, Value};
 
 use crate::{
+    apply::unknown,
+    bounded,
+    cell::text,
     client::{Answer, Client},
     failure::{Failure, Result},
     target::OneResource,
@@ -147,9 +150,7 @@ fn apply(client: &Client, item: &str, what: &str, opened: &Stored, edited: &Valu
     }
     let answer = answer.accepted(&format!("could not update {what}"))?;
     let said: Value = serde_json::from_str(&answer.body).unwrap_or_default();
-    for warning in said["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        terminal::warn(warning);
-    }
+    said["warnings"].as_array().into_iter().flatten().for_each(|warning| terminal::warn(&text(warning)));
     terminal::talk(&format!("{what} updated"));
     Ok(Applied::Done)
 }
@@ -194,7 +195,7 @@ fn differences(path: &str, before: &Value, after: &Value, found: &mut Vec<String
 
 /// A value in one short line.
 fn shown(value: &Value) -> String {
-    let text = value.to_string();
+    let text = keys::hidden(&value.to_string()).into_owned();
     match text.char_indices().nth(MAX_VALUE) {
         _ if value.is_null() => "nothing".to_owned(),
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
@@ -222,9 +223,13 @@ fn parse(kind: &Type, original: &Value, text: &str) -> std::result::Result<Value
     }
     // A type that this client does not know is for the control plane to judge.
     if kind.kind.is_some() {
-        let parsed = format::parse(edited.clone()).map_err(|error| error.to_string())?;
-        if let Some(field) = parsed.unknown_fields.first() {
-            return Err(format!("{field}: unknown field"));
+        let parsed = format::parse(edited.clone()).map_err(|error| {
+            let slips = unknown::of_refused(&edited).into_iter().map(|slip| format!("{slip}\n"));
+            format!("{}{error}", slips.collect::<String>())
+        })?;
+        let slips = unknown::of_read(&edited, parsed.unknown_fields);
+        if !slips.is_empty() {
+            return Err(slips.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
         }
         let found = parsed.draft.validate().into_vec();
         if !found.is_empty() {
@@ -263,7 +268,8 @@ fn create(text: &str) -> Result<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| Failure::failed(format!("reading {}: {error}", path.display())))
+    bounded::text(path, yaml::MAX_BYTES)
+        .map_err(|error| Failure::failed(format!("reading {}: {error}", path.display())))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

@@ -2,6 +2,8 @@
 
 mod mesh;
 
+use std::collections::HashSet;
+
 use clap::{Args, ValueEnum};
 use resources::Kind;
 use serde_json::Value;
@@ -22,11 +24,14 @@ const LAST: &str = "user-token-signing-key";
 /// What a cluster writes into an object and another one must write itself.
 const OF_THE_CLUSTER: [&str; 5] =
     ["resourceVersion", "ownerReferences", "uid", "generation", "managedFields"];
+/// An export of more lists, or of more bytes, does not end.
+const MOST_LISTS: usize = 200_000;
+const MOST_BYTES: usize = 4 * 1024 * 1024 * 1024;
 
 /// Print the resources of the control plane, to apply them to another one
 ///
 /// Meshes come first and are adapted: the other control plane creates no default policies for them, and gets
-/// a generated authority with its certificate and key.
+/// a generated authority with its certificate and key. An authority that was never made is made there.
 #[derive(Debug, Args)]
 pub struct Export {
     /// Which resources
@@ -83,10 +88,11 @@ impl Export {
             said("instanceId")
         ))?;
         let types = self.types(client)?;
-        let meshes = pages::all(client, "/meshes", "")?.items;
+        let mut lists = Lists { client, read: 0, bytes: 0 };
+        let meshes = lists.all("/meshes")?;
         let mut last = Vec::new();
         for served in &types {
-            for item in items(client, &served.kind, &meshes)? {
+            for item in lists.items(&served.kind, &meshes)? {
                 let name = cell::text(&item["name"]);
                 let is_global_secret = served.kind.kind == Some(Kind::GlobalSecret);
                 if is_global_secret && NOT_SHARED.contains(&name.as_str()) {
@@ -114,6 +120,8 @@ impl Export {
         }
         let mut types: Vec<Served> =
             known.into_iter().filter_map(Served::read).filter(|served| self.wants(served)).collect();
+        let mut listed = HashSet::new();
+        types.retain(|served| listed.insert(served.kind.name.clone()));
         types.sort_by_key(|served| match served.kind.name.as_str() {
             "Mesh" => 0,
             "Secret" => 1,
@@ -142,7 +150,7 @@ impl Export {
 
     fn show(&self, client: &Client, kind: &Type, mut item: Value) -> Result<()> {
         if kind.kind == Some(Kind::Mesh) {
-            mesh::hand_over(&mut item);
+            mesh::hand_over(&mut item, |mesh, secret| exists(client, mesh, secret))?;
         }
         let shown = match self.format {
             Form::Universal => {
@@ -198,19 +206,54 @@ impl Served {
     }
 }
 
-fn items(client: &Client, kind: &Type, meshes: &[Value]) -> Result<Vec<Value>> {
-    if kind.kind == Some(Kind::Mesh) {
-        return Ok(meshes.to_vec());
+/// The lists that are read, counted: a server that makes up ever more of them is no control plane.
+struct Lists<'a> {
+    client: &'a Client,
+    read: usize,
+    bytes: usize,
+}
+
+impl Lists<'_> {
+    fn items(&mut self, kind: &Type, meshes: &[Value]) -> Result<Vec<Value>> {
+        if kind.kind == Some(Kind::Mesh) {
+            return Ok(meshes.to_vec());
+        }
+        if !kind.in_mesh {
+            return self.all(&kind.collection(None));
+        }
+        let mut items = Vec::new();
+        for mesh in meshes {
+            let name = mesh["name"].as_str().ok_or_else(|| Failure::failed("a mesh has no name"))?;
+            items.extend(self.all(&kind.collection(Some(name)))?);
+        }
+        Ok(items)
     }
-    if !kind.in_mesh {
-        return Ok(pages::all(client, &kind.collection(None), "")?.items);
+
+    fn all(&mut self, collection: &str) -> Result<Vec<Value>> {
+        let found = pages::all(self.client, collection, "")?;
+        self.read += 1;
+        self.bytes = self.bytes.saturating_add(found.bytes);
+        if self.read > MOST_LISTS || self.bytes > MOST_BYTES {
+            return Err(Failure::failed(format!(
+                "the export does not end: it has more than {MOST_LISTS} lists or {MOST_BYTES} bytes; is there a control \
+                 plane at this address?"
+            )));
+        }
+        Ok(found.items)
     }
-    let mut items = Vec::new();
-    for mesh in meshes {
-        let name = mesh["name"].as_str().ok_or_else(|| Failure::failed("a mesh has no name"))?;
-        items.extend(pages::all(client, &kind.collection(Some(name)), "")?.items);
+}
+
+/// Whether a mesh has a Secret. To a user who may not see Secrets, it has all that a control plane makes.
+fn exists(client: &Client, mesh: &str, secret: &str) -> Result<bool> {
+    let answer = client.get(&Type::of_kind(Kind::Secret).item(mesh, secret))?;
+    if answer.is_missing() {
+        return Ok(false);
     }
-    Ok(items)
+    if matches!(answer.status, 401 | 403) {
+        return Ok(true);
+    }
+    let attempted = format!("could not find out whether mesh {mesh:?} has Secret {secret:?}");
+    answer.accepted(&attempted).map(|_| true)
 }
 
 /// Takes an entry out of a map, and the map out of its owner when that was all.

@@ -19,6 +19,7 @@ use resources::duration::GoDuration;
 use serde_json::{Value, json};
 
 use crate::{
+    bounded,
     cli::Global,
     config::{Settings, write_private},
     control_planes::pair,
@@ -224,7 +225,7 @@ impl Issuing {
                 let answer =
                     client.post(endpoint, request)?.accepted("the control plane returned no token")?;
                 warn(&answer.warnings);
-                answer.body.trim().to_owned()
+                word(&answer.body)?
             }
         };
         if self.output.format == PlainFormat::Text {
@@ -232,6 +233,17 @@ impl Issuing {
         }
         self.output.show(&json!({ "token": token }), String::new)
     }
+}
+
+/// The token that a control plane answers with: one word, which files and headers are to hold.
+fn word(body: &str) -> Result<String> {
+    let token = body.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Failure::failed(
+            "the control plane returned no token: its answer is not one word; is there a control plane at this address?",
+        ));
+    }
+    Ok(token.to_owned())
 }
 
 /// Warnings about a token, beside the token itself.
@@ -267,7 +279,7 @@ fn save(what: &str, file: &str, pem: &str, write: fn(&Path, &str) -> io::Result<
 
 fn read_key(path: &Path) -> Result<KeyPair> {
     let wrong = |error: String| Failure::invalid(format!("signing key {}: {error}", path.display()));
-    let pem = fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let pem = bounded::file(path, bounded::MOST_OF_SETTINGS).map_err(|error| wrong(error.to_string()))?;
     KeyPair::from_pem(&pem).map_err(|error| wrong(error.to_string()))
 }
 

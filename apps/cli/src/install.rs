@@ -2,13 +2,14 @@
 
 mod flags;
 
-use std::io::Read as _;
+use std::path::Path;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use transparent_proxy::{Config, Failure as Refusal, Installation, Layers, uninstall};
 
 use crate::{
+    bounded,
     failure::{Failure, Result},
     terminal,
 };
@@ -110,15 +111,15 @@ fn set(layers: &mut Layers, given: impl IntoIterator<Item = (&'static str, Optio
 
 /// The text of a file or of stdin, and what to call it.
 fn read(source: &str) -> Result<(String, String)> {
-    if source == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        return Ok(("stdin".into(), text));
-    }
-    let text = std::fs::read_to_string(source).map_err(|error| {
-        Failure::invalid(format!("--transparent-proxy-config: cannot read {source}: {error}"))
+    let name = if source == "-" { "stdin" } else { source };
+    let read = match source {
+        "-" => bounded::all(std::io::stdin().lock(), bounded::MOST_OF_SETTINGS).and_then(bounded::utf8),
+        file => bounded::text(Path::new(file), bounded::MOST_OF_SETTINGS),
+    };
+    let text = read.map_err(|error| {
+        Failure::invalid(format!("--transparent-proxy-config: cannot read {name}: {error}"))
     })?;
-    Ok((source.to_owned(), text))
+    Ok((name.to_owned(), text))
 }
 
 impl Install {

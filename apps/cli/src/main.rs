@@ -6,6 +6,7 @@
 mod access;
 mod analyze;
 mod apply;
+mod bounded;
 mod cell;
 mod check;
 mod cli;

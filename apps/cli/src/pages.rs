@@ -21,6 +21,8 @@ pub struct Found {
     pub total: u64,
     pub next_offset: Option<u64>,
     pub revision: Option<String>,
+    /// How large the answers were that it was read from.
+    pub bytes: usize,
     /// What else the last page says.
     pub rest: Value,
 }
@@ -29,7 +31,7 @@ impl Found {
     /// Everything there is.
     pub fn complete(items: Vec<Value>) -> Found {
         let total = items.len() as u64;
-        Found { items, total, next_offset: None, revision: None, rest: Value::Null }
+        Found { items, total, next_offset: None, revision: None, bytes: 0, rest: Value::Null }
     }
 
     /// The part of what was found that a user asks for.
@@ -104,7 +106,7 @@ impl<'a> List<'a> {
             if !all || !more {
                 let total = page["total"].as_u64().unwrap_or(items.len() as u64);
                 let next_offset = more.then_some(offset);
-                return Ok(Found { items, total, next_offset, revision, rest: page });
+                return Ok(Found { items, total, next_offset, revision, bytes, rest: page });
             }
         }
         Err(Failure::failed(format!(

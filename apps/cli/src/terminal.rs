@@ -6,6 +6,8 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
+use resources::format::keys;
+
 /// Writes data. A closed pipe is an error here and success for `main`.
 pub fn data(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -13,9 +15,10 @@ pub fn data(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Tells the user something that is not data. A closed stderr is no reason to stop.
+/// Tells the user something that is not data, and no private key: messages quote input and answers. A closed stderr is
+/// no reason to stop.
 pub fn talk(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", printable(text));
+    let _ = writeln!(io::stderr().lock(), "{}", printable(&keys::hidden(text)));
 }
 
 /// The text without characters that command a terminal, which may come from the network. They are
@@ -41,8 +44,9 @@ pub fn is_printable(text: &str) -> bool {
 }
 
 fn commands(letter: char) -> bool {
-    let reverses = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    reverses || letter.is_control() && letter != '\n' && letter != '\t'
+    let reverses = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let breaks = matches!(letter, '\u{2028}' | '\u{2029}');
+    reverses || breaks || letter.is_control() && letter != '\n' && letter != '\t'
 }
 
 /// The text in one line, as it can stand in a cell or in a sentence: a name with a line break must not look like a line

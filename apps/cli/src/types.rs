@@ -10,6 +10,7 @@ use crate::{
     client::{Client, segment},
     failure::{Failure, Result},
     nearest::nearest,
+    terminal,
 };
 
 /// The mesh used when `-m` is not given.
@@ -61,7 +62,7 @@ impl Type {
 
     /// A type as the control plane describes it among those it serves.
     pub fn served(served: &Value) -> Option<Type> {
-        let name = served["name"].as_str()?.to_owned();
+        let name = terminal::one_line(served["name"].as_str()?);
         Some(Type {
             kind: Kind::by_name(&name),
             name,

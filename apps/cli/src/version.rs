@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::{cli::Global, config::Settings, failure::Result, output::PlainOutput, terminal};
+use crate::{cell, cli::Global, config::Settings, failure::Result, output::PlainOutput, terminal};
 
 /// The version of Kuma whose API this client speaks.
 pub const SPEAKS: &str = "2.14";
@@ -45,7 +45,7 @@ fn server(global: &Global) -> Result<Value> {
 fn brief(shown: &Value) -> String {
     let line = |side: &str, label: &str| {
         let of = shown.get(side)?;
-        let text = |field: &str| of[field].as_str();
+        let text = |field: &str| of.get(field).filter(|value| value.is_string()).map(cell::text);
         let (product, version) = (text("product")?, text("version")?);
         // A control plane of ours says which Kuma it speaks where clients of Kuma look for it.
         match (text("implementation"), text("implementationVersion")) {
@@ -64,7 +64,8 @@ fn detailed(shown: &Value) -> String {
         let Some(fields) = shown.get(side).and_then(Value::as_object) else { continue };
         text.push_str(&format!("{label}\n"));
         for (field, value) in fields {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let value = cell::text(value);
+            let field = terminal::one_line(field);
             text.push_str(&format!("  {field}: {}\n", if value.is_empty() { "-" } else { &value }));
         }
     }

@@ -231,9 +231,9 @@ fn diffs(diffs: &Value) -> String {
 /// A JSON patch for a reader: what goes and what comes, each with its place.
 pub fn patch(patch: &Value) -> String {
     let mut out = String::new();
-    let mut place = "";
+    let mut place = String::new();
     for operation in each(patch) {
-        let path = operation["path"].as_str().unwrap_or_default();
+        let path = text(&operation["path"]);
         let sign = match operation["op"].as_str() {
             Some("test") => '-',
             Some("add" | "replace") => '+',

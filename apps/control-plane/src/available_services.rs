@@ -1,5 +1,6 @@
 //! Writes into the ZoneIngresses of this zone what other zones can ask for by tags, and whether there are permissions
-//! that other zones do not know. MeshServices are not among it: other zones know them as resources.
+//! that other zones do not know. Where services are called as resources, only what VirtualOutbounds name is among it:
+//! other zones know the rest as MeshServices.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -7,10 +8,7 @@ use jiff::Timestamp;
 use policy::view::Role;
 use resources::{
     Key, Kind, Resource, Spec,
-    kinds::{
-        mesh::{Mesh, MeshServicesMode},
-        zone_ingress::{AvailableService, ZoneIngress},
-    },
+    kinds::zone_ingress::{AvailableService, ZoneIngress},
     labels,
 };
 use runtime::Shutdown;
@@ -51,7 +49,7 @@ pub fn start(store: &Arc<dyn Store>, push: &Arc<Push>, shutdown: &Shutdown) {
     });
 }
 
-/// Whether something changed that other zones may find here: proxies, meshes, or an ingress.
+/// Whether something changed that other zones may find here: proxies, hostnames, meshes, or an ingress.
 fn matters(pending: &PendingChanges) -> bool {
     let changed = pending.take();
     let matters = |change: &MeshChange| {
@@ -63,6 +61,7 @@ fn matters(pending: &PendingChanges) -> bool {
             || permission
             || affected.whole_mesh
             || !affected.proxies.is_empty()
+            || !affected.virtual_hosts.is_empty()
             || change.snapshot.is_none()
     };
     changed.anew || changed.meshes.values().any(matters)
@@ -75,20 +74,19 @@ fn is_of_zone(policy: &Resource) -> bool {
         && Role::of(&policy.labels) != Role::Producer
 }
 
-/// What of a mesh is found by tags; nothing where all know services as resources, or nothing can cross zones.
+/// What of a mesh is found by tags; nothing where nothing can cross zones.
 fn services(mesh: &MeshSnapshot) -> Vec<AvailableService> {
-    let mode = mesh.mesh.spec.get::<Mesh>().map(Mesh::mesh_services_mode);
     let secured = mesh.mtls.is_some() || mesh.identities.any_ready();
-    if !secured || mode == Some(MeshServicesMode::Exclusive) {
+    if !secured {
         return Vec::new();
     }
-    let one = |(tags, instances): (&Arc<_>, &u32)| AvailableService {
+    let one = |(tags, instances): (&Arc<_>, u32)| AvailableService {
         tags: BTreeMap::clone(tags),
-        instances: *instances,
+        instances,
         mesh: mesh.name.to_string(),
         external_service: false,
     };
-    mesh.instances.iter().map(one).collect()
+    mesh.found_by_tags().map(one).collect()
 }
 
 async fn write(store: &Arc<dyn Store>, push: &Push) -> Result<(), Error> {

@@ -32,7 +32,7 @@ use store::{
 use self::{
     ports::Ports,
     preparation::Preparation,
-    synchronisation::{Listeners, Reached},
+    synchronisation::{Listeners, Provided, Reached},
 };
 use crate::{
     available_services,
@@ -120,7 +120,6 @@ pub async fn start(config: Config) -> Result<Running> {
         https.as_ref().map(|_| api_certificate(&config, &metrics, now, &shutdown)).transpose()?;
 
     insights::start(store.clone(), &shutdown);
-    snis::start(&registrar, &shutdown);
     let others = synchronisation::Setup {
         config: &config,
         registrar: &registrar,
@@ -130,6 +129,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let questions = others.questions();
     let (push, inspect, findings) =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
+    snis::start(&registrar, &push, &shutdown);
     let observations = Observations::started(store.clone(), &metrics, &shutdown);
     let (answers, inspect) = others.answering(inspect.observing(observations.clone()), &questions);
     let api = api_router(&registrar, settings, &metrics, inspect.clone(), findings.clone(), &shutdown);
@@ -141,7 +141,8 @@ pub async fn start(config: Config) -> Result<Running> {
         Some(addr)
     };
     let listeners = Listeners { zones, peers, shares };
-    let Reached { kds, instance } = others.start(listeners, answers, &questions, inspect, &shutdown)?;
+    let provided = Provided { answers, inspect, unreceived: findings.unreceived() };
+    let Reached { kds, instance } = others.start(listeners, provided, &questions, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
             let (tls, shown) = proxy_certificate(&config, &metrics, now, &shutdown)?;
@@ -264,7 +265,8 @@ fn follow_meshes(
         false => topology::Mode::Off,
     };
     let times = HoldTimes::from(&config.xds_server);
-    let push = Arc::new(Push::new(store.clone(), zone).with_default_mode(mode).holding_for(times));
+    let push = Push::new(store.clone(), zone).with_default_mode(mode).holding_for(times);
+    let push = Arc::new(push.naming_services(config.dns_server.service_hosts()));
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
     if serves_proxies {
@@ -425,6 +427,7 @@ fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
         read_only: server.read_only,
         base_path: server.base_path.clone(),
         root_url: server.root_url.clone(),
+        allowed_hosts: server.allowed_hosts.clone(),
         cors_allowed_domains: server.cors_allowed_domains.clone(),
         gui_url: if server.gui.enabled { server.gui.root_url.clone() } else { String::new() },
         config: print::masked_json(config),
@@ -439,6 +442,7 @@ fn api_settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
         implementation_commit: version::COMMIT.to_owned(),
         max_body: api::MAX_BODY,
         timeout: std_duration(server.write_timeout),
+        service_hosts: config.dns_server.service_hosts(),
         data_sources: Files::within(config.data_source_dir()),
         audit: api::Audit::default(),
         backup_files: {

@@ -190,6 +190,9 @@ section! {
         read_only: bool = false, "readOnly", "KUMA_API_SERVER_READ_ONLY";
         /// Origins that browsers may call the API from; `.*` means all.
         cors_allowed_domains: Vec<String> = Vec::new(), "corsAllowedDomains", "KUMA_API_SERVER_CORS_ALLOWED_DOMAINS";
+        /// Host names by which callers without a token may ask over loopback. The names of the machine, addresses and the
+        /// hosts of `rootUrl` need not be listed; any other name may be a web page's that makes a browser call here.
+        allowed_hosts: Vec<String> = Vec::new(), "allowedHosts", "KUMA_API_SERVER_ALLOWED_HOSTS";
         /// How clients reach the API, when that is not the address they ask for (behind a proxy).
         root_url: String = String::new(), "rootUrl", "KUMA_API_SERVER_ROOT_URL";
         /// Path the API is served below.

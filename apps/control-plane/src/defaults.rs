@@ -30,7 +30,6 @@ use store::{
 use crate::config::{Config, setting::Mode};
 
 mod hostname_generators;
-mod service_names;
 
 const CLUSTER_ID: &str = "kuma-cluster-id";
 const ADMIN_TOKEN: &str = "admin-user-token";
@@ -50,20 +49,15 @@ pub fn companions() -> Result<Companions> {
     let policies = POLICIES.into_iter().zip(specs);
     let policies = policies.map(|((name, kind), json)| Ok((name, spec(kind, json)?)));
     let policies = policies.collect::<Result<Vec<_>>>()?;
-    let names = spec(Kind::VirtualOutbound, service_names::conf())?;
     Ok(Box::new(move |mesh: &Draft, snapshot: &Snapshot| {
         let name = &*mesh.key.name;
         let purpose = Purpose::Dataplane { mesh: name };
         let wanted =
             |kind: Kind| mesh.spec.get::<Mesh>().is_some_and(|mesh| mesh.creates_initial_policy(kind.name()));
+        if !lacks_signing_key(snapshot, purpose) {
+            return Vec::new();
+        }
         let mut made = Vec::new();
-        let is_new = lacks_signing_key(snapshot, purpose);
-        if wanted(Kind::VirtualOutbound) && service_names::begin(mesh, snapshot, is_new) {
-            made.push(Companion::Known(Draft::new(service_names::key(name), names.clone())));
-        }
-        if !is_new {
-            return made;
-        }
         for (prefix, spec) in policies.iter().filter(|(_, spec)| wanted(spec.kind())) {
             let key = policy_of(name, prefix, spec.kind());
             made.push(Companion::Known(Draft::new(key, spec.clone())));

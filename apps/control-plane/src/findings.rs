@@ -6,6 +6,7 @@
 //!   plans of connected proxies ─▶ Push::problems      what a proxy asks for and cannot have
 //!   generator of services ─▶ conflicts of ports and hostnames, used-up addresses
 //!   addresses of hostnames ─▶ used-up addresses
+//!   stream from global ─▶ Unreceived                  policies of Kuma that are not kept here
 //!   secrets of meshes ─▶ Authorities                  authorities that end soon or cannot be used
 //!   store::Changes ───────▶ SniMatchers               policies that name SNIs which clients do not dial
 //! ```
@@ -21,11 +22,14 @@ use std::{
     time::Duration,
 };
 
-use api::{InspectError, Problems};
-use findings::{Finding, MeshFindings, ProxyFindings};
+use api::{FindingFilter, InspectError, Problems};
+use findings::{Finding, Listing, MeshFindings, ProxyFindings};
 use identity::ca::Files;
 use jiff::Timestamp;
-use resources::{Key, Kind, Resource, kinds::dataplane_insight::DataplaneInsight, naming::Kri};
+use kds::unreceived::Unreceived;
+use resources::{
+    Key, Kind, Resource, finding::Code, kinds::dataplane_insight::DataplaneInsight, naming::Kri,
+};
 use runtime::{Shutdown, metrics::Metrics};
 use store::{Dirty, Snapshot, Store};
 use topology::MeshSnapshot;
@@ -52,6 +56,8 @@ pub struct Findings {
     proxies: Mutex<Meshes<Proxies>>,
     conflicts: Arc<ServiceConflicts>,
     hostnames: Arc<ServiceConflicts>,
+    /// What the global control plane has and this zone does not keep.
+    unreceived: Arc<Mutex<Unreceived>>,
     authorities: Authorities,
 }
 
@@ -88,6 +94,7 @@ impl Findings {
             proxies: Mutex::default(),
             conflicts: Arc::default(),
             hostnames: Arc::default(),
+            unreceived: Arc::default(),
             authorities,
         });
         metrics::register(&findings, metrics);
@@ -123,31 +130,60 @@ impl Findings {
         self.hostnames.clone()
     }
 
-    /// Everything that is wrong with a mesh at this time, the worst first.
-    pub fn list(&self, mesh: &str, now: Timestamp) -> Vec<Finding> {
+    /// Where to say what the global control plane has and this zone does not keep.
+    pub fn unreceived(&self) -> Arc<Mutex<Unreceived>> {
+        self.unreceived.clone()
+    }
+
+    /// What is wrong with a mesh at this time, the worst first, as far as it is wanted and fits into a list.
+    pub fn list(&self, mesh: &str, now: Timestamp, wanted: impl Fn(&Finding) -> bool) -> Vec<Finding> {
+        let kri = self.push.mesh(mesh).and_then(|mesh| mesh.mesh.kri(""));
+        self.listing(mesh, now, wanted).into_findings(kri.as_ref())
+    }
+
+    fn listing(&self, mesh: &str, now: Timestamp, wanted: impl Fn(&Finding) -> bool) -> Listing {
         self.catch_up();
-        let mut found: BTreeSet<Finding> =
-            lock(&self.meshes).get(mesh).into_iter().flat_map(MeshFindings::iter).cloned().collect();
-        found.extend(lock(&self.meshes).get(mesh).into_iter().flat_map(MeshFindings::hostnames));
-        // What is known of a policy need not be repeated by each proxy that it selects.
+        let mut listing = Listing::default();
+        let mut add = |finding: &Finding| {
+            if wanted(finding) {
+                listing.add(finding);
+            }
+        };
         let whose = |finding: &Finding| (finding.code, finding.about.as_ref().map(Kri::without_section));
-        let known: BTreeSet<_> = found.iter().map(whose).collect();
-        // Proxies of one class share the problems of what they call.
-        found.extend(self.push.problems(mesh).into_iter().filter(|problem| !known.contains(&whose(problem))));
+        let problems = self.push.problems(mesh);
+        let mut known = BTreeSet::new();
+        let mut snapshot = None;
+        if let Some(of_mesh) = lock(&self.meshes).get(mesh) {
+            snapshot = Some(of_mesh.snapshot().clone());
+            let hostnames: Vec<Finding> = of_mesh.hostnames().collect();
+            for finding in of_mesh.iter().chain(&hostnames) {
+                add(finding);
+                if !problems.is_empty() {
+                    known.insert(whose(finding));
+                }
+            }
+        }
+        // What is known of a policy need not be repeated by each proxy that it selects. Proxies of one class share the
+        // problems of what they call.
+        problems.iter().filter(|problem| !known.contains(&whose(problem))).for_each(&mut add);
         for told in [&self.conflicts, &self.hostnames] {
-            found.extend(lock(&told.0).get(mesh).into_iter().flatten().cloned());
+            lock(&told.0).get(mesh).into_iter().flatten().for_each(&mut add);
         }
-        found
-            .extend(lock(&self.proxies).get(mesh).into_iter().flat_map(|proxies| proxies.findings.list(now)));
-        if let (Some(of_mesh), Ok(stored)) = (lock(&self.proxies).get(mesh), self.store.snapshot()) {
-            found.extend(of_mesh.snis.findings(mesh, &stored));
+        if let Some(of_mesh) = lock(&self.proxies).get(mesh) {
+            of_mesh.findings.list(now).iter().for_each(&mut add);
+            if let Ok(stored) = self.store.snapshot() {
+                of_mesh.snis.findings(mesh, &stored).iter().for_each(&mut add);
+            }
         }
-        let snapshot = lock(&self.meshes).get(mesh).map(|findings| findings.snapshot().clone());
-        let store = self.store.as_ref();
-        found.extend(snapshot.into_iter().flat_map(|mesh| self.authorities.findings(store, &mesh, now)));
-        let mut found: Vec<Finding> = found.into_iter().collect();
-        found.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));
-        found
+        let about = snapshot.as_ref().and_then(|snapshot| snapshot.mesh.kri(""));
+        for missing in lock(&self.unreceived).of_mesh(mesh) {
+            let finding = Finding::new(Code::NotReceived, missing.says("in this mesh"));
+            add(&finding.or_about(about.clone()));
+        }
+        if let Some(snapshot) = snapshot {
+            self.authorities.findings(self.store.as_ref(), &snapshot, now).iter().for_each(&mut add);
+        }
+        listing
     }
 
     /// The meshes that something may be wrong with.
@@ -195,9 +231,9 @@ impl Findings {
 
 #[async_trait::async_trait]
 impl Problems for Findings {
-    async fn of_mesh(&self, mesh: &str) -> Result<Vec<Finding>, InspectError> {
+    async fn of_mesh(&self, mesh: &str, wanted: &FindingFilter) -> Result<Vec<Finding>, InspectError> {
         self.push.caught_up().await;
-        Ok(self.list(mesh, Timestamp::now()))
+        Ok(self.list(mesh, Timestamp::now(), |finding| wanted.has(finding)))
     }
 
     async fn of_virtual_outbound(&self, mesh: &str, name: &str) -> Vec<String> {

@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod node;
 pub mod providing;
 pub mod receiving;
+pub mod refused;
 pub mod server;
 pub mod zones;
 

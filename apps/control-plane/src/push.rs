@@ -22,6 +22,7 @@ mod problems;
 mod progress;
 mod readers;
 mod watcher;
+mod zone_acks;
 mod zone_cells;
 
 use std::{
@@ -36,7 +37,7 @@ use std::{
 use api::inspect::sync::SyncState;
 use arc_swap::ArcSwap;
 use plan::{Problem, ProxyKind, ProxyTraits, ZoneClass};
-use resources::{Key, Kind, Resource, kinds::dataplane::Inbound};
+use resources::{Key, Kind, Resource, kinds::dataplane::Inbound, naming::service_hosts::ServiceHosts};
 use runtime::Shutdown;
 use store::{Changes, Cursor, Dirty, Snapshot, Store};
 use tokio::{
@@ -50,12 +51,14 @@ pub use holds::HoldTimes;
 use holds::Holds;
 use problems::ProxyProblems;
 use readers::Readers;
+use zone_acks::ZoneProxyEvents;
 use zone_cells::ZoneCells;
 
 pub use meter::{Confirmation, Delivery, Meter};
 pub use pending_changes::{MeshChange, PendingChanges};
 pub(crate) use watcher::planned;
 pub use watcher::{Connected, Current, Place, Watcher, Work};
+pub use zone_acks::{Marks, ZoneAcks};
 
 type Meshes = HashMap<Arc<str>, Arc<MeshSnapshot>>;
 
@@ -68,6 +71,8 @@ pub struct Push {
     zone: Arc<str>,
     /// Whether outbounds are trimmed where neither a mesh nor a proxy says so.
     default_mode: Mode,
+    /// The hostnames of services, where these are called by tags.
+    service_hosts: Option<Arc<ServiceHosts>>,
     meshes: ArcSwap<Meshes>,
     /// As of the last round, for asking what a change would do.
     state: ArcSwap<State>,
@@ -75,6 +80,7 @@ pub struct Push {
     readers: Mutex<Readers>,
     classes: Classes,
     zone_cells: ZoneCells,
+    zone_proxies: ZoneProxyEvents,
     holds: Holds,
     next_id: AtomicU64,
     turns: Semaphore,
@@ -145,12 +151,14 @@ impl Push {
             store,
             zone: zone.into(),
             default_mode: Mode::Off,
+            service_hosts: None,
             meshes: ArcSwap::default(),
             state: ArcSwap::default(),
             encoder: envoy::Encoder::default(),
             readers: Mutex::default(),
             classes: Classes::default(),
             zone_cells: ZoneCells::default(),
+            zone_proxies: ZoneProxyEvents::default(),
             holds: Holds::default(),
             next_id: AtomicU64::new(0),
             turns: Semaphore::new(processors),
@@ -168,6 +176,12 @@ impl Push {
     #[must_use]
     pub fn with_default_mode(self, default_mode: Mode) -> Push {
         Push { default_mode, ..self }
+    }
+
+    /// As it is, with hostnames for services in meshes whose services are called by tags.
+    #[must_use]
+    pub fn naming_services(self, hosts: Option<ServiceHosts>) -> Push {
+        Push { service_hosts: hosts.map(Arc::new), ..self }
     }
 
     /// Starts the loop. The first round sees everything that is stored.
@@ -217,7 +231,9 @@ impl Push {
             Dirty::Keys(keys) => (keys, Meshes::clone(&self.meshes.load())),
             // What is gone is not known, so the meshes are built anew and every proxy looks again.
             Dirty::Everything => {
-                *state = State::in_zone(&self.zone).with_default_mode(self.default_mode);
+                *state = State::in_zone(&self.zone)
+                    .with_default_mode(self.default_mode)
+                    .naming_services(self.service_hosts.clone());
                 (snapshot.iter().map(|resource| resource.key.clone()).collect(), Meshes::default())
             }
         };

@@ -1,8 +1,11 @@
-//! Brings the SNIs of this control plane's own resources to the configured formats, once per start.
+//! Brings the SNIs of this control plane's own resources to the configured formats, once per start. In a zone among others
+//! clients dial what is new when zone proxies have acknowledged it ([`switching`]).
 //!
 //! Whatever is written while it runs is in them already. What was stored before has those of the configuration of
 //! then, or of a zone that stood alone. Control planes on one store may all do this: the second one finds nothing
 //! to do.
+
+mod switching;
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,6 +13,9 @@ use jiff::Timestamp;
 use resources::{Key, Kind, Resource, naming::sni::Owner};
 use runtime::Shutdown;
 use store::{Error, Registrar, Store, Write};
+
+use self::switching::{Switching, WAITING_FOR};
+use crate::push::Push;
 
 const KINDS: [Kind; 3] = [Kind::MeshService, Kind::MeshExternalService, Kind::MeshMultiZoneService];
 /// How many resources are looked at, and at most written, at a time: others write in between.
@@ -20,7 +26,19 @@ const PAUSE: Duration = Duration::from_secs(1);
 const CATCH_UP: Duration = Duration::from_secs(30);
 
 /// Starts to look at all of them.
-pub fn start(registrar: &Arc<Registrar>, shutdown: &Shutdown) {
+pub fn start(registrar: &Arc<Registrar>, push: &Arc<Push>, shutdown: &Shutdown) {
+    let owner = registrar.sni_owner();
+    for waiting in WAITING_FOR.into_iter().filter(|_| owner.is_among_others()) {
+        let store = registrar.store().clone();
+        let mut switching = Switching::new(store, owner.clone(), push.clone(), waiting);
+        let ending = shutdown.clone();
+        shutdown.spawn(async move {
+            tokio::select! {
+                () = switching.run() => {}
+                () = ending.begun() => {}
+            }
+        });
+    }
     let (registrar, ending) = (registrar.clone(), shutdown.clone());
     shutdown.spawn(async move {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Gives the hostnames that VirtualOutbounds make their addresses, and stores them.
+//! Gives the hostnames that VirtualOutbounds make, and those of services, their addresses, and stores them.
 //!
 //! Which hostnames there are is in the snapshots of the push loop, and so are the addresses, once they are stored:
 //! nothing is sent to a proxy that another control plane could decide otherwise. What to store is decided by
@@ -47,6 +47,8 @@ struct Hosts {
     /// What the pool is made of, for messages.
     range: Ipv4Range,
     findings: Arc<ServiceConflicts>,
+    /// Below which services have hostnames, in Kuma and here.
+    domain: Arc<str>,
     /// How long the address of a hostname that is gone is not given to another one.
     quarantine: Duration,
     meshes: BTreeMap<Arc<str>, Hostnames>,
@@ -70,6 +72,8 @@ struct Hostnames {
     stored: BTreeMap<u8, (u64, Shard)>,
     held: BTreeMap<Ipv4Addr, Arc<str>>,
     imported: Imported,
+    /// Below which Kuma named services.
+    domain: Arc<str>,
     /// Not before then.
     rested: Instant,
 }
@@ -103,6 +107,7 @@ pub fn start(
         pool: config.dns_server.pool(&config.ipam)?,
         range: config.dns_server.cidr,
         findings,
+        domain: config.dns_server.domain.as_str().into(),
         quarantine: config.ipam.quarantine.to_std().unwrap_or_default(),
         meshes: BTreeMap::new(),
         with: count("virtual_outbound_hostnames", "Hostnames that VirtualOutbounds create"),
@@ -155,7 +160,9 @@ impl Hosts {
             };
             match self.meshes.get_mut(&mesh).filter(|_| !changed.anew) {
                 Some(known) => known.follow(&mesh, &snapshot, change.affected.virtual_hosts.keys()),
-                None => drop(self.meshes.insert(mesh.clone(), Hostnames::read(&mesh, &snapshot))),
+                None => {
+                    drop(self.meshes.insert(mesh.clone(), Hostnames::read(&mesh, &snapshot, &self.domain)))
+                }
             }
         }
         self.count();
@@ -198,7 +205,7 @@ impl Hosts {
 
 impl Hostnames {
     /// All hostnames of a mesh. What is stored may have been written by who saw others, so every shard is looked at.
-    fn read(mesh: &str, snapshot: &MeshSnapshot) -> Hostnames {
+    fn read(mesh: &str, snapshot: &MeshSnapshot, domain: &Arc<str>) -> Hostnames {
         let mut read = Hostnames {
             wanted: BTreeMap::new(),
             dirty: (0..=u8::MAX).collect(),
@@ -209,6 +216,7 @@ impl Hostnames {
             stored: BTreeMap::new(),
             held: BTreeMap::new(),
             imported: Imported::default(),
+            domain: domain.clone(),
             rested: Instant::now(),
         };
         read.follow(mesh, snapshot, snapshot.virtual_hosts.by_name.keys());
@@ -304,7 +312,8 @@ impl Hostnames {
         let found = snapshot.get(&Key::global(Kind::Config, &vips::name_of_kuma(mesh)));
         let version = found.map_or(0, |found| found.version);
         if version != self.imported.version {
-            let of = found.map(|found| vips::read_of_kuma(records::text(found))).unwrap_or_default();
+            let of =
+                found.map(|found| vips::read_of_kuma(records::text(found), &self.domain)).unwrap_or_default();
             let holders = of.iter().map(|(host, address)| (*address, host.clone())).collect();
             self.imported = Imported { version, of, holders };
         }

@@ -122,6 +122,7 @@ impl Error {
         match refusal {
             Refusal::ReadOnly(text) => Error::ReadOnly(text),
             Refusal::Invalid(violations) => Error::Invalid { title: invalid.into(), violations },
+            Refusal::Immutable(violations) => Error::Invalid { title: failed.into(), violations },
             Refusal::NotAMember(text) => Error::BadRequest(text),
             Refusal::MeshMissing(mesh) => Error::MeshMissing { title: failed, mesh },
             Refusal::Changed(changed) => Error::PreconditionFailed(versions::explained(&changed)),

@@ -8,6 +8,7 @@ pub mod hostnames;
 pub mod kuma_views;
 pub mod layout;
 pub mod logging;
+mod names;
 pub mod observed;
 pub mod policies;
 pub mod problems;
@@ -235,8 +236,9 @@ pub async fn admin(call: Call, kind: Kind) -> Result<Response, Error> {
     };
     access::check_action(&call.user, allowed, action)?;
     let (inspect, proxy) = (inspect(&call), described(&call, kind, missing(kind))?);
+    let spelling = names::asked(&call, &proxy)?;
     let answer = inspect.admin(&proxy, view).await?;
-    let mut response = Body::from(answer.body).into_response();
+    let mut response = Body::from(names::spelled(answer.body, spelling).await?).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
     Ok(response)
 }
@@ -270,7 +272,13 @@ pub async fn config(call: Call) -> Result<Response, Error> {
 pub async fn layout(call: Call) -> Result<Response, Error> {
     let (inspect, snapshot) = (inspect(&call), readable(&call)?);
     exclusive(&call, &snapshot, "_layout")?;
-    let layout = inspect.layout(&dataplane(&call, "Failed to retrieve Dataplane")?).await?;
+    let proxy = dataplane(&call, "Failed to retrieve Dataplane")?;
+    let spelling = names::asked(&call, &proxy)?;
+    let layout = inspect.layout(&proxy).await?;
+    let layout = match &spelling {
+        Some(spelling) => layout.in_kumas_spelling(spelling),
+        None => layout,
+    };
     shown(layout, &snapshot).await
 }
 

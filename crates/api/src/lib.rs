@@ -48,7 +48,10 @@ pub use access::User;
 pub use audit::Audit;
 pub use error::Error;
 pub use gates::{Gates, WATCHES, WATCHES_PER_PEER};
-pub use inspect::{AdminAnswer, AdminView, Config, Format, Inspect, InspectError, problems::Problems};
+pub use inspect::{
+    AdminAnswer, AdminView, Config, Format, Inspect, InspectError,
+    problems::{FindingFilter, Problems},
+};
 pub use metrics::Metrics;
 pub use serve::router;
 pub use settings::{

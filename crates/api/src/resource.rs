@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, StatusCode};
 use resources::{
-    Key, Kind, Resource, Scope, Violations,
+    Draft, Form, Key, Kind, Resource, Scope, Violations, checks,
     format::{self, Parsed, kubernetes, universal},
 };
 use serde::Serialize;
@@ -28,8 +28,7 @@ const API_READ_ONLY: &str = "The API of this control plane is read-only (apiServ
 pub const PROCESS: &str = "Could not process a resource";
 pub const RETRIEVE: &str = "Could not retrieve a resource";
 
-/// How often a put is tried when another writer creates the same resource, and how long that may take to be seen.
-const ATTEMPTS: usize = 3;
+/// How long the write of another control plane may take to be seen here.
 const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// `GET …/{name}`.
@@ -75,16 +74,15 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     let mut snapshot = call.snapshot()?;
     let mut attempts = 1;
     let put = loop {
-        // What is judged here is what is written: if it changes meanwhile, the registrar reports a conflict.
+        // What is judged here is what is written: if it changes meanwhile, the store refuses, and it is judged again.
         let mut draft = draft.clone();
         if kind == Kind::Mesh {
             mesh::prepare(&call.context, &call.user, &snapshot, &mut draft).await?;
         }
         match call.context.registrar.put_on(draft, &snapshot, &expected).await {
             Ok(put) => break put,
-            // The caller wanted it to exist, and another writer was faster: this is an update.
-            Err(Refusal::Store(store::Error::AlreadyExists(_))) if attempts < ATTEMPTS => {}
-            Err(refused) if attempts < ATTEMPTS && versions::is_worth_another_look(&refused, &expected) => {}
+            // Another writer was faster: without `If-Match` the last one wins.
+            Err(refused) if versions::is_worth_another_look(&refused, attempts) => {}
             Err(refused) => return Err(refusal(refused, snapshot.get(&key).is_some())),
         }
         attempts += 1;
@@ -155,7 +153,7 @@ async fn delete_judged(
     loop {
         mesh::check_deletion(context, user, &snapshot, &key.name)?;
         match registrar.delete_on(key, &snapshot, expected).await {
-            Err(refused) if attempts < ATTEMPTS && versions::is_worth_another_look(&refused, expected) => {}
+            Err(refused) if versions::is_worth_another_look(&refused, attempts) => {}
             deleted => return Ok(deleted),
         }
         attempts += 1;
@@ -194,7 +192,8 @@ fn parse(call: &Call, kind: Kind, body: &[u8]) -> Result<Parsed, Error> {
     let Value::Object(fields) = value else {
         return Err(malformed("expected a JSON object with `type`, `name` and the resource's fields".into()));
     };
-    let mismatches = mismatches(call, kind, &fields);
+    let given = given_key(kind, &fields);
+    let mismatches = mismatches(call, kind, &given, &fields);
     let parsed = universal::parse_as(kind, fields).map_err(|error| match unreadable(error) {
         Error::BadRequest(message) => malformed(message),
         error => error,
@@ -203,9 +202,25 @@ fn parse(call: &Call, kind: Kind, body: &[u8]) -> Result<Parsed, Error> {
         return Ok(parsed);
     }
     // As in Kuma, what a spec says comes before whose it is.
-    let found = parsed.draft.validate();
-    let violations = if found.is_empty() { mismatches } else { found };
+    let mut violations = parsed.draft.validate();
+    if violations.is_empty() {
+        violations = mismatches;
+        let exists = call.snapshot()?.get(&call.key(kind)).is_some();
+        let draft = Draft { key: given, ..parsed.draft };
+        checks::labels(&draft, &mut violations);
+        checks::names(&draft, exists, &mut violations);
+    }
     Err(Error::Invalid { title: PROCESS.into(), violations })
+}
+
+/// The resource that a body names. The schemas of kinds in spec form have a default for the mesh.
+fn given_key(kind: Kind, fields: &Map<String, Value>) -> Key {
+    let text = |field: &str| fields.get(field).and_then(Value::as_str);
+    let mesh = match kind.descriptor().form {
+        Form::Spec => text("mesh").unwrap_or(universal::DEFAULT_MESH),
+        Form::Inline => text("mesh").unwrap_or_default(),
+    };
+    Key::new(kind, mesh, text("name").unwrap_or_default())
 }
 
 /// Why a document is not a resource.
@@ -218,16 +233,15 @@ pub fn unreadable(error: format::Error) -> Error {
 }
 
 /// Where the body contradicts the path.
-fn mismatches(call: &Call, kind: Kind, fields: &Map<String, Value>) -> Violations {
+fn mismatches(call: &Call, kind: Kind, given: &Key, fields: &Map<String, Value>) -> Violations {
     let mut found = Violations::default();
-    let mut same = |field: &str, wanted: &str| {
-        let given = fields.get(field).and_then(Value::as_str).unwrap_or_default();
+    let mut same = |field: &str, given: &str, wanted: &str| {
         found.require(given == wanted, field, format!("{field} from the URL has to be the same as in body"));
     };
-    same("name", call.param("name"));
-    same("type", kind.name());
+    same("name", &given.name, call.param("name"));
+    same("type", fields.get("type").and_then(Value::as_str).unwrap_or_default(), kind.name());
     if kind.descriptor().scope == Scope::Mesh {
-        same("mesh", call.param("mesh"));
+        same("mesh", &given.mesh, call.param("mesh"));
     }
     found
 }

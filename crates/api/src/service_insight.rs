@@ -15,6 +15,7 @@ use resources::{
         virtual_outbound::{Rendering, VirtualOutbound},
     },
     labels,
+    naming::service_hosts::ServiceHosts,
 };
 use serde_json::{Map, Value};
 use store::Snapshot;
@@ -61,7 +62,7 @@ pub fn list(call: &Call) -> Result<Response, Error> {
     let found = services.filter(|one| {
         one.name.contains(part) && (wanted.is_empty() || wanted.contains(&one.service.service_type))
     });
-    let hostnames = Hostnames::of(&snapshot, mesh);
+    let hostnames = Hostnames::of(call, &snapshot, mesh);
     let listing = paging.cut(call, found, |one| render(one, &hostnames));
     let failed = |error: serde_json::Error| Error::Internal { title: RETRIEVE, cause: error.to_string() };
     let answer = Bytes::from(json::pretty(&listing).map_err(failed)?);
@@ -98,7 +99,7 @@ pub fn get(call: &Call) -> Result<Response, Error> {
     let known = stored.spec.get::<ServiceInsight>().and_then(|insight| insight.services.get(service));
     let known = known.ok_or_else(|| Error::not_found(RETRIEVE))?;
     let one = OfService { stored, name: service, service: known };
-    let hostnames = Hostnames::of(&snapshot, Some(mesh));
+    let hostnames = Hostnames::of(call, &snapshot, Some(mesh));
     Ok(with_revision(json::ok(&render(&one, &hostnames)), &snapshot))
 }
 
@@ -157,33 +158,35 @@ fn complete(one: &OfService<'_>, hostnames: &Hostnames<'_>, shown: &mut Value) {
 /// What gives services hostnames.
 struct Hostnames<'a> {
     snapshot: &'a Snapshot,
+    /// What meshes themselves give services that are called by tags.
+    of_meshes: Option<&'a ServiceHosts>,
     /// VirtualOutbounds by mesh, with their templates read once for all services.
     policies: HashMap<&'a str, Vec<(&'a VirtualOutbound, Rendering)>>,
 }
 
 impl<'a> Hostnames<'a> {
-    fn of(snapshot: &'a Snapshot, mesh: Option<&'a str>) -> Hostnames<'a> {
+    fn of(call: &'a Call, snapshot: &'a Snapshot, mesh: Option<&'a str>) -> Hostnames<'a> {
         let mut policies: HashMap<&str, Vec<(&VirtualOutbound, Rendering)>> = HashMap::new();
         for stored in in_scope(snapshot, Kind::VirtualOutbound, mesh) {
             let policy = stored.spec.get::<VirtualOutbound>();
-            let rendering = policy.and_then(|policy| Some((policy, policy.conf.as_ref()?.rendering().ok()?)));
+            let rendering = policy.and_then(|policy| Some((policy, policy.templates()?.rendering().ok()?)));
             policies.entry(stored.mesh()).or_default().extend(rendering);
         }
-        Hostnames { snapshot, policies }
+        Hostnames { snapshot, of_meshes: call.context.settings.service_hosts.as_ref(), policies }
     }
 
-    /// Where applications reach a service: as a VirtualOutbound says that looks at nothing but its name, such as the one
-    /// that makes Kuma's `<service>.mesh:80`, or at the hostname of its MeshService. A mesh that has MeshServices only
+    /// Where applications reach a service: as a VirtualOutbound says that looks at nothing but its name, at Kuma's
+    /// `<service>.mesh:80`, or at the hostname of its MeshService. A mesh that has MeshServices only
     /// has no other hostnames. `None` where nothing names the service.
     fn address(&self, mesh: &str, service: &str) -> Option<String> {
         let by_tags = || {
             let tags = Tags::from([(labels::SERVICE.to_owned(), service.to_owned())]);
-            let selecting =
-                self.policies.get(mesh)?.iter().filter(|(policy, _)| policy.rank(&tags).is_some());
+            let policies = self.policies.get(mesh).into_iter().flatten();
+            let selecting = policies.filter(|(policy, _)| policy.rank(&tags).is_some());
             let mut named = selecting.filter_map(|(_, rendering)| {
                 Some(format!("{}:{}", rendering.host(&tags).ok()?, rendering.port(&tags).ok()?))
             });
-            named.next()
+            named.next().or_else(|| self.of_meshes?.address_of(service))
         };
         match mode(self.snapshot, mesh) {
             MeshServicesMode::Disabled => by_tags(),

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use identity::ca::Files;
+use resources::naming::service_hosts::ServiceHosts;
 use serde_json::Value;
 use store::backup::Attachment;
 
@@ -132,6 +133,8 @@ pub struct Settings {
     pub base_path: String,
     /// `apiServer.rootUrl`: how clients reach the API, when that is not what they put into `Host`.
     pub root_url: String,
+    /// Names by which callers without a token may ask over loopback, besides those of the machine.
+    pub allowed_hosts: Vec<String>,
     /// Origins allowed by CORS: exact, or `.*` / `*` for all.
     pub cors_allowed_domains: Vec<String>,
     /// Where the GUI is, or empty when there is none.
@@ -154,6 +157,8 @@ pub struct Settings {
     pub max_watches_per_peer: usize,
     /// How long the client of a watch may take for one line.
     pub watch_patience: Duration,
+    /// The hostnames of services in meshes whose services are called by tags, if they have any.
+    pub service_hosts: Option<ServiceHosts>,
     /// Which files a mesh may name as its authority's.
     pub data_sources: Files,
     /// Where writes are recorded.
@@ -171,6 +176,7 @@ impl Default for Settings {
             read_only: false,
             base_path: "/".into(),
             root_url: String::new(),
+            allowed_hosts: Vec::new(),
             cors_allowed_domains: Vec::new(),
             gui_url: String::new(),
             config: Value::Object(serde_json::Map::new()),
@@ -185,6 +191,7 @@ impl Default for Settings {
             max_watches: gates::WATCHES,
             max_watches_per_peer: gates::WATCHES_PER_PEER,
             watch_patience: WATCH_PATIENCE,
+            service_hosts: None,
             data_sources: Files::default(),
             audit: Audit::default(),
             backup_files: Arc::new(|| Ok(Vec::new())),

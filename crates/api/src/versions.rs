@@ -51,13 +51,22 @@ fn malformed(found: &str) -> Error {
     ))
 }
 
+/// How often a write is admitted anew because another writer was faster. Each time that writer has made a write of the
+/// same resource, so only one that does nothing else could keep a client waiting that long.
+const ATTEMPTS: usize = 100;
+
 /// Whether a write may be refused for another reason, or not at all, once this control plane has seen all writes so far:
-/// the version that the caller has read may be on its way here from another control plane.
-pub fn is_worth_another_look(refusal: &Refusal, expected: &Expected) -> bool {
+/// the version that the caller has read may be on its way here from another control plane, and what the write was
+/// admitted on may have been changed, by the control plane itself for example.
+pub fn is_worth_another_look(refusal: &Refusal, attempts: usize) -> bool {
     match refusal {
-        Refusal::Changed(_) => true,
-        Refusal::Store(error) => *expected != Expected::Anything && error.is_outdated(),
-        _ => false,
+        Refusal::Changed(_) => attempts == 1,
+        Refusal::Store(error) => attempts < ATTEMPTS && error.is_outdated(),
+        Refusal::ReadOnly(_)
+        | Refusal::Invalid(_)
+        | Refusal::Immutable(_)
+        | Refusal::MeshMissing(_)
+        | Refusal::NotAMember(_) => false,
     }
 }
 

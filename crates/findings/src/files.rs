@@ -10,18 +10,20 @@ use topology::{
     services::{Generator, ServiceChange},
 };
 
-use crate::{MeshFindings, services::of_services};
+use crate::{Listing, MeshFindings, services::of_services};
 
 /// What would be wrong with the meshes of these resources if there were nothing else. MeshServices are there as the
 /// control plane would make them from Dataplanes. Each Dataplane is planned as a proxy with either set of names,
 /// because which one it has is not written anywhere.
+/// The worst come first.
 pub fn of_resources(resources: impl IntoIterator<Item = Resource>) -> Vec<Finding> {
     let changes: Vec<Change> = resources.into_iter().map(|r| (r.key.clone(), Some(Arc::new(r)))).collect();
     let mut state = State::default();
     state.apply(&changes);
     let meshes: Vec<_> = changes.iter().map(|(key, _)| key).filter(|key| key.kind == Kind::Mesh).collect();
-    let mut found = BTreeSet::new();
+    let mut all = Vec::new();
     for mesh in meshes {
+        let mut found = BTreeSet::new();
         let (services, of_services) = generated(&changes, &mesh.name);
         state.apply(&services);
         found.extend(of_services);
@@ -36,8 +38,12 @@ pub fn of_resources(resources: impl IntoIterator<Item = Resource>) -> Vec<Findin
                 found.extend(problems.map(|problem| problem.or_about(dataplane.kri(""))));
             }
         }
+        let mut listing = Listing::default();
+        found.iter().for_each(|finding| listing.add(finding));
+        all.extend(listing.into_findings(mesh.mesh.kri("").as_ref()));
     }
-    found.into_iter().collect()
+    all.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));
+    all
 }
 
 /// The services that the control plane would make from the Dataplanes of a mesh, and what is wrong with services.

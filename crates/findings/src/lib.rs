@@ -10,10 +10,14 @@
 //! follow changes: a change looks at the policies it concerns, and compares the entries that it changes with those
 //! about the same thing, and with no others.
 //!
+//! What is kept of a policy is bounded, and so is what is listed of a mesh ([`Listing`]): policies that many people write
+//! may contradict each other more often than anyone can read.
+//!
 //! Invariant: pure. Time is an argument.
 
 mod clients;
 mod files;
+mod listing;
 mod mesh;
 mod policies;
 mod proxies;
@@ -23,6 +27,7 @@ mod slots;
 mod trimming;
 
 pub use files::of_resources;
+pub use listing::{Listing, MAX_PER_CODE};
 pub use mesh::MeshFindings;
 pub use proxies::ProxyFindings;
 pub use resources::finding::{Code, Finding, Severity};

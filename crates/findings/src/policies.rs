@@ -1,7 +1,5 @@
 //! What may be wrong with one policy.
 
-use std::collections::BTreeSet;
-
 use plan::effective;
 use policy::Policy;
 use resources::{
@@ -9,15 +7,19 @@ use resources::{
     finding::{Code, Finding},
     kinds::target_ref::{TargetRef, TargetRefKind as K},
     labels,
-    naming::Kri,
     policy::PolicyPresentation,
 };
 use topology::MeshSnapshot;
 
 use crate::{
     clients::{self, Clients},
-    slots::{ClientDecision, Slots},
+    slots::{ClientDecision, Contested, Slots},
 };
+
+/// Maximum policies that a finding names; it counts the others.
+const MAX_EXAMPLES: usize = 3;
+/// Maximum contradictions listed of one permission.
+const MAX_CONTRADICTIONS: usize = 20;
 
 /// Everything that is wrong with a policy.
 pub(crate) fn examine(
@@ -94,40 +96,67 @@ fn unknown_targets(mesh: &MeshSnapshot, policy: &Policy) -> Vec<Finding> {
 
 /// Whether all that the policy says is overridden by policies that select the same proxies.
 fn shadowed(slots: &mut Slots, policy: &Policy) -> Option<Finding> {
-    let by: Vec<String> = slots.overriding(policy)?.into_iter().map(Kri::to_string).collect();
-    Some(about(policy, Code::Shadowed, format!("overridden by {}", by.join(", "))))
+    let by = slots.overriding(policy)?;
+    let some = by.iter().take(MAX_EXAMPLES).map(ToString::to_string).collect();
+    Some(about(policy, Code::Shadowed, format!("overridden by {}", and_more(some, by.len()))))
 }
 
-/// Permissions that say the opposite about the same clients, and entries of this one that do.
+/// Permissions that decide the opposite about the same clients, and entries of this one that do. What many policies
+/// say about many clients is counted: listing all of it would take their product.
 fn contradictions(slots: &mut Slots, policy: &Policy) -> Vec<Finding> {
-    let mut found = BTreeSet::new();
-    for (slot, own, others) in slots.beside(policy) {
-        let clients = &slot.about;
-        for said in &own.decisions {
-            let opposite = |other: &ClientDecision| other.allowed != said.allowed;
-            for other in others.iter().filter(|other| other.decisions.iter().any(opposite)) {
-                let other = &other.policy.view;
-                let wins = match said.in_from {
-                    true if other.precedence > policy.view.precedence => "that one wins",
-                    true => "this one wins",
-                    false if said.allowed => "that one wins, because it denies",
-                    false => "this one wins, because it denies",
-                };
-                found.insert(format!("{} says the opposite about {clients}; {wins}", other.kri));
-            }
-            if said.allowed && own.decisions.iter().any(opposite) {
-                let wins = match (said.in_from, own.decisions.last()) {
-                    (true, Some(ClientDecision { allowed: true, .. })) => {
-                        "the last entry wins, which allows them"
-                    }
-                    (true, _) => "the last entry wins, which denies them",
-                    (false, _) => "the deny wins",
-                };
-                found.insert(format!("it both allows and denies {clients}; {wins}"));
+    let mut found = Vec::new();
+    let mut left_out = 0;
+    for contested in slots.contested(policy, MAX_EXAMPLES) {
+        for contradiction in [against_itself, against_others] {
+            let Some(text) = contradiction(policy, &contested) else { continue };
+            if found.len() < MAX_CONTRADICTIONS {
+                found.push(about(policy, Code::Contradiction, text));
+            } else {
+                left_out += 1;
             }
         }
     }
-    found.into_iter().map(|text| about(policy, Code::Contradiction, text)).collect()
+    if left_out > 0 {
+        let text = format!("{left_out} more contradictions of this policy are left out");
+        found.push(about(policy, Code::Contradiction, text));
+    }
+    found
+}
+
+fn against_itself(_: &Policy, Contested { about, own, decision, .. }: &Contested<'_>) -> Option<String> {
+    let wins = match decision {
+        ClientDecision { in_from: true, allowed: true } => "the last entry wins, which allows them",
+        ClientDecision { in_from: true, allowed: false } => "the last entry wins, which denies them",
+        ClientDecision { in_from: false, .. } => "the deny wins",
+    };
+    own.contradicts_itself().then(|| format!("it both allows and denies {about}; {wins}"))
+}
+
+fn against_others(policy: &Policy, contested: &Contested<'_>) -> Option<String> {
+    let Contested { about, decision, opponents, examples, .. } = contested;
+    let highest = examples.first()?;
+    let one = *opponents == 1;
+    let wins = match decision {
+        ClientDecision { in_from: true, .. } if highest.precedence() < &policy.view.precedence => {
+            "this one wins"
+        }
+        ClientDecision { in_from: true, .. } if one => "that one wins",
+        ClientDecision { in_from: true, .. } => "the first of those wins",
+        ClientDecision { allowed: false, .. } => "this one wins, because it denies",
+        ClientDecision { allowed: true, .. } if one => "that one wins, because it denies",
+        ClientDecision { allowed: true, .. } => "those win, because they deny",
+    };
+    let some = examples.iter().map(|statement| statement.policy.view.kri.to_string()).collect();
+    let says = if one { "says" } else { "say" };
+    Some(format!("{} {says} the opposite about {about}; {wins}", and_more(some, *opponents)))
+}
+
+/// Names and how many others there are: `a, b and c`, `a, b, c and 7 more`.
+fn and_more(mut names: Vec<String>, total: usize) -> String {
+    let more = total.saturating_sub(names.len());
+    let last = if more > 0 { Some(format!("{more} more")) } else { names.pop() };
+    let last = last.unwrap_or_default();
+    if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) }
 }
 
 /// A reference in few words: `MeshService backend:http`.

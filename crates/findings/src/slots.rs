@@ -39,7 +39,7 @@ pub(crate) struct Statement {
     /// In the order in which the policy says it.
     confs: Vec<Arc<Conf>>,
     /// Of permissions, in place of confs.
-    pub(crate) decisions: Vec<ClientDecision>,
+    decisions: Vec<ClientDecision>,
     /// Whether policies of higher precedence override all of it; `None` until that is asked for.
     overridden: Option<bool>,
 }
@@ -52,13 +52,40 @@ pub(crate) struct ClientDecision {
     pub(crate) in_from: bool,
 }
 
+/// What a policy says about a slot, and what others say against it.
+pub(crate) struct Contested<'a> {
+    pub(crate) about: &'a str,
+    pub(crate) own: &'a Statement,
+    /// What the policy decides, whatever its other entries say.
+    pub(crate) decision: ClientDecision,
+    /// How many policies decide the opposite.
+    pub(crate) opponents: usize,
+    /// Some of these, those of the highest precedence first.
+    pub(crate) examples: Vec<&'a Statement>,
+}
+
 impl Statement {
+    fn key(&self) -> Key {
+        self.policy.resource.key.clone()
+    }
+
     fn none_of(policy: &Arc<Policy>) -> Statement {
         Statement { policy: policy.clone(), confs: Vec::new(), decisions: Vec::new(), overridden: None }
     }
 
-    fn precedence(&self) -> &Precedence {
+    pub(crate) fn precedence(&self) -> &Precedence {
         &self.policy.view.precedence
+    }
+
+    /// What all entries of a permission come to: in `from` the last one decides, in `rules` a deny.
+    fn decision(&self) -> Option<ClientDecision> {
+        let last = *self.decisions.last()?;
+        let allowed = last.allowed && (last.in_from || self.decisions.iter().all(|said| said.allowed));
+        Some(ClientDecision { allowed, ..last })
+    }
+
+    pub(crate) fn contradicts_itself(&self) -> bool {
+        self.decisions.windows(2).any(|pair| pair[0].allowed != pair[1].allowed)
     }
 
     /// Whether others are compared with both in the same way.
@@ -71,14 +98,56 @@ impl Statement {
 }
 
 /// What policies say about one slot, by precedence: no two policies of a kind have the same.
-type Statements = BTreeMap<Precedence, Statement>;
+type Statements = BTreeMap<Arc<Precedence>, Statement>;
+
+/// Everything that is said about one slot. Denials stand apart, so that the policies that decide the opposite of one are
+/// counted, not looked through.
+#[derive(Debug, Clone, Default)]
+struct Said {
+    denials: Statements,
+    others: Statements,
+}
+
+impl Said {
+    /// The statements that one with this decision is among.
+    fn with(&mut self, decision: Option<ClientDecision>) -> &mut Statements {
+        if decision.is_some_and(|decision| !decision.allowed) { &mut self.denials } else { &mut self.others }
+    }
+
+    /// The permissions that decide the opposite.
+    fn against(&self, decision: ClientDecision) -> &Statements {
+        if decision.allowed { &self.denials } else { &self.others }
+    }
+
+    fn of(&self, precedence: &Precedence) -> Option<&Statement> {
+        self.others.get(precedence).or_else(|| self.denials.get(precedence))
+    }
+
+    fn insert(&mut self, precedence: Arc<Precedence>, statement: Statement) {
+        self.with(statement.decision()).insert(precedence, statement);
+    }
+
+    fn remove(&mut self, precedence: &Precedence) -> Option<Statement> {
+        self.others.remove(precedence).or_else(|| self.denials.remove(precedence))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.denials.is_empty() && self.others.is_empty()
+    }
+}
+
+/// The slots of a policy, and its precedence in them.
+#[derive(Debug, Clone)]
+struct PolicySlots {
+    precedence: Arc<Precedence>,
+    slots: Vec<Arc<Slot>>,
+}
 
 /// What policies say, by slot. Policies that only pretend to be there, or have no effect, are left out.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slots {
-    by_slot: BTreeMap<Arc<Slot>, Statements>,
-    /// The slots of each policy, and its precedence in them.
-    by_policy: BTreeMap<Key, (Precedence, Vec<Arc<Slot>>)>,
+    by_slot: BTreeMap<Arc<Slot>, Said>,
+    by_policy: BTreeMap<Key, PolicySlots>,
     compared: u64,
 }
 
@@ -99,9 +168,9 @@ impl Slots {
             match (old.get(&slot), said.get_mut(&slot)) {
                 (Some(old), Some(new)) if old.is_like(new) => new.overridden = old.overridden,
                 (old, new) => {
-                    let versions = [old, new.as_deref()];
-                    let highest = versions.into_iter().flatten().map(Statement::precedence).max();
-                    concerned.extend(self.compare_again(&slot, highest));
+                    for version in [old, new.as_deref()].into_iter().flatten() {
+                        concerned.extend(self.compare_again(&slot, version));
+                    }
                 }
             }
         }
@@ -115,21 +184,24 @@ impl Slots {
         if said.is_empty() {
             return;
         }
-        let precedence = &policy.view.precedence;
-        let slots = said.keys().cloned().collect();
-        self.by_policy.insert(policy.resource.key.clone(), (precedence.clone(), slots));
+        let precedence = Arc::new(policy.view.precedence.clone());
+        let mut slots = Vec::with_capacity(said.len());
         for (slot, statement) in said {
+            // One copy of what a slot is, however many policies speak of it.
+            let slot = self.by_slot.get_key_value(&slot).map_or(slot, |(known, _)| known.clone());
+            slots.push(slot.clone());
             self.by_slot.entry(slot).or_default().insert(precedence.clone(), statement);
         }
+        self.by_policy.insert(policy.resource.key.clone(), PolicySlots { precedence, slots });
     }
 
     fn remove(&mut self, key: &Key) -> BTreeMap<Arc<Slot>, Statement> {
         let mut removed = BTreeMap::new();
-        let Some((precedence, slots)) = self.by_policy.remove(key) else { return removed };
+        let Some(PolicySlots { precedence, slots }) = self.by_policy.remove(key) else { return removed };
         for slot in slots {
-            let Some(statements) = self.by_slot.get_mut(&slot) else { continue };
-            let statement = statements.remove(&precedence);
-            if statements.is_empty() {
+            let Some(said) = self.by_slot.get_mut(&slot) else { continue };
+            let statement = said.remove(&precedence);
+            if said.is_empty() {
                 self.by_slot.remove(&slot);
             }
             removed.extend(statement.map(|statement| (slot, statement)));
@@ -137,17 +209,17 @@ impl Slots {
         removed
     }
 
-    /// The policies that are compared with one of this precedence: all of a permission's slot, and of others those that
-    /// it may override.
-    fn compare_again(&mut self, slot: &Slot, precedence: Option<&Precedence>) -> Vec<Key> {
-        let (Some(statements), Some(precedence)) = (self.by_slot.get_mut(slot), precedence) else {
-            return Vec::new();
-        };
-        let is_concerned =
-            |statement: &&mut Statement| statement.confs.is_empty() || statement.precedence() < precedence;
-        let concerned = statements.values_mut().filter(is_concerned).map(|statement| {
+    /// The policies that are compared with a statement that came or went: of a permission those that decide the
+    /// opposite, and of others those that it may override.
+    fn compare_again(&mut self, slot: &Slot, changed: &Statement) -> Vec<Key> {
+        let Some(said) = self.by_slot.get_mut(slot) else { return Vec::new() };
+        if let Some(decision) = changed.decision() {
+            return said.against(decision).values().map(Statement::key).collect();
+        }
+        let below = (Bound::Unbounded, Bound::Excluded(changed.precedence()));
+        let concerned = said.others.range_mut::<Precedence, _>(below).map(|(_, statement)| {
             statement.overridden = None;
-            statement.policy.resource.key.clone()
+            statement.key()
         });
         concerned.collect()
     }
@@ -155,35 +227,38 @@ impl Slots {
     /// The policies that override all that a policy says; `None` where something of it is left.
     pub(crate) fn overriding(&mut self, policy: &Policy) -> Option<BTreeSet<&Kri>> {
         let Slots { by_slot, by_policy, compared } = self;
-        let (precedence, slots) = by_policy.get(&policy.resource.key)?;
+        let PolicySlots { precedence, slots } = by_policy.get(&policy.resource.key)?;
         // Before anything is merged: most policies are the only one somewhere.
         for slot in slots {
             *compared += 1;
-            above(by_slot.get(slot)?, precedence).next()?;
+            above(&by_slot.get(slot)?.others, precedence).next()?;
         }
         for slot in slots {
-            let statements = by_slot.get_mut(slot)?;
+            let statements = &mut by_slot.get_mut(slot)?.others;
             if !is_overridden(statements, precedence, policy.view.traits.merge, compared)? {
                 return None;
             }
         }
-        let statements = slots.iter().filter_map(|slot| by_slot.get(slot));
-        let by = statements.flat_map(|statements| above(statements, precedence));
+        let said = slots.iter().filter_map(|slot| by_slot.get(slot));
+        let by = said.flat_map(|said| above(&said.others, precedence));
         Some(by.map(|statement| &statement.policy.view.kri).collect())
     }
 
-    /// What a policy says, slot by slot, each with what others say about it.
-    pub(crate) fn beside(&mut self, policy: &Policy) -> Vec<(&Slot, &Statement, Vec<&Statement>)> {
+    /// What a permission says, slot by slot, each with at most so many of those that decide the opposite.
+    pub(crate) fn contested(&mut self, policy: &Policy, examples: usize) -> Vec<Contested<'_>> {
         let Slots { by_slot, by_policy, compared } = self;
-        let Some((precedence, slots)) = by_policy.get(&policy.resource.key) else { return Vec::new() };
+        let Some(PolicySlots { precedence, slots }) = by_policy.get(&policy.resource.key) else {
+            return Vec::new();
+        };
         let mut all = Vec::new();
         for slot in slots {
-            let Some(statements) = by_slot.get(slot) else { continue };
-            let Some(own) = statements.get(precedence) else { continue };
-            let others = statements.iter().filter(|(other, _)| *other != precedence);
-            let others: Vec<&Statement> = others.map(|(_, statement)| statement).collect();
-            *compared += 1 + others.len() as u64;
-            all.push((&**slot, own, others));
+            let Some(said) = by_slot.get(slot) else { continue };
+            let Some(own) = said.of(precedence) else { continue };
+            let Some(decision) = own.decision() else { continue };
+            let against = said.against(decision);
+            let examples: Vec<&Statement> = against.values().rev().take(examples).collect();
+            *compared += 1 + examples.len() as u64;
+            all.push(Contested { about: &slot.about, own, decision, opponents: against.len(), examples });
         }
         all
     }
@@ -196,7 +271,7 @@ impl Slots {
 
 /// What policies of higher precedence say, the lowest first.
 fn above<'a>(statements: &'a Statements, precedence: &Precedence) -> impl Iterator<Item = &'a Statement> {
-    let higher = statements.range((Bound::Excluded(precedence.clone()), Bound::Unbounded));
+    let higher = statements.range::<Precedence, _>((Bound::Excluded(precedence), Bound::Unbounded));
     higher.map(|(_, statement)| statement)
 }
 

@@ -20,7 +20,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use resources::{
     Key, Kind, Violations,
-    kinds::mesh::{CertificateAuthorityBackend, Mesh, parse_lifetime},
+    kinds::mesh::{CertificateAuthorityBackend, Mesh, SHORTEST_LIFETIME, parse_lifetime},
 };
 use store::Snapshot;
 
@@ -32,9 +32,6 @@ pub use source::{Files, Sources};
 
 /// How long the certificate of a proxy is valid unless the backend says otherwise.
 pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(24 * 3600);
-
-/// X.509 counts whole seconds, so below this there is no time left to rotate.
-const SHORTEST_LIFETIME: Duration = Duration::from_secs(2);
 
 /// A backend that can sign.
 pub struct Authority {

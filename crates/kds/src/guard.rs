@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use resources::{Key, Kind};
 
+use crate::quota::Quota;
+
 /// How many deletions are nothing to wonder about, whatever their share.
 pub const HANDFUL: usize = 5;
 
@@ -36,9 +38,10 @@ impl Threshold {
     }
 }
 
-/// What is held back of one peer. It outlives connections.
+/// What is held back of one peer, and how much room it has. It outlives connections.
 #[derive(Debug, Default)]
 pub struct Guard {
+    pub quota: Quota,
     threshold: Threshold,
     held: BTreeMap<Kind, BTreeSet<Key>>,
     accepted: Accepted,
@@ -86,6 +89,12 @@ pub struct Missing {
 impl Guard {
     pub fn new(threshold: Threshold) -> Guard {
         Guard { threshold, ..Guard::default() }
+    }
+
+    /// The same with so much room.
+    #[must_use]
+    pub fn with(self, quota: Quota) -> Guard {
+        Guard { quota, ..self }
     }
 
     /// Judges what a first response lacks of the `of` resources that are stored. Returns what is deleted; the rest is

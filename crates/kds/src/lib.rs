@@ -17,9 +17,11 @@
 pub mod guard;
 pub mod mapping;
 pub mod provider;
+pub mod quota;
 pub mod receiver;
 pub mod rights;
 pub mod select;
+pub mod unreceived;
 pub mod wire;
 
 pub use wire::Synced;

@@ -25,6 +25,10 @@ pub fn keeps_name(kind: Kind) -> bool {
 /// The form in which a zone gets a resource of the global control plane.
 pub fn to_zone(resource: &Resource, skipped: &[String]) -> Synced {
     let mut labels = carried(resource, skipped);
+    // What was exported from a zone and written on global is no longer that zone's.
+    if resource.label(labels::ORIGIN) != Some(labels::ORIGIN_ZONE) {
+        labels.remove(labels::ZONE);
+    }
     labels.insert(labels::ORIGIN.to_owned(), labels::ORIGIN_GLOBAL.to_owned());
     let key = renamed(resource, &labels);
     Synced { key, labels, spec: resource.spec.clone(), status: None }

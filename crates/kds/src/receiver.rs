@@ -19,7 +19,9 @@ pub use self::place::Role;
 use crate::{
     Synced,
     guard::{Guard, Missing},
-    mapping, wire,
+    mapping,
+    quota::{Quota, Stored},
+    wire,
 };
 
 /// How many reasons a NACK names, and how long each may be.
@@ -136,6 +138,29 @@ pub struct Batch {
     pub refused: Vec<Refused>,
     /// How many deletions are held back.
     pub held: usize,
+    pub room: Room,
+}
+
+/// How many new resources of a batch may be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    pub reserved: usize,
+    /// How many of the kind the peer may have, if that has an end.
+    pub most: Option<usize>,
+}
+
+impl Room {
+    fn is_used_up(self, created: usize) -> bool {
+        self.most.is_some() && created >= self.reserved
+    }
+}
+
+impl Batch {
+    /// Deletions of what is stored.
+    pub fn of_deletions(kind: Kind, deletions: Vec<Key>) -> Batch {
+        let room = Room { reserved: 0, most: None };
+        Batch { kind, resources: Vec::new(), deletions, refused: Vec::new(), held: 0, room }
+    }
 }
 
 /// What is to be written for a batch. The writes are independent of each other.
@@ -165,23 +190,39 @@ impl Receiver {
     /// Takes up a response.
     pub fn receive(&mut self, arrival: Arrival, snapshot: &Snapshot, guard: &mut Guard) -> Batch {
         let Arrival { kind, resources, removed, refused, more } = arrival;
-        let mut batch = Batch { kind, resources, deletions: removed, refused, held: 0 };
+        let mut batch = Batch { resources, refused, ..Batch::of_deletions(kind, removed) };
+        self.increment(&batch, guard);
         if self.complete.contains(&kind) {
-            self.increment(&batch, guard);
+            self.make_room(&mut batch, snapshot, &mut guard.quota);
             return batch;
         }
         if !self.named.contains_key(&kind) {
             self.waiting.remove_kind(kind);
             self.refused.remove(&kind);
+            guard.quota.count(kind, self.stored(kind, snapshot));
         }
-        self.increment(&batch, guard);
         self.named.entry(kind).or_default().add(&batch);
         if !more {
             self.complete.insert(kind);
             let named = self.named.remove(&kind).unwrap_or_default();
             self.complete(&named, &mut batch, snapshot, guard);
         }
+        self.make_room(&mut batch, snapshot, &mut guard.quota);
         batch
+    }
+
+    fn stored<'s>(&'s self, kind: Kind, snapshot: &'s Snapshot) -> Stored<impl FnOnce() -> usize + 's> {
+        let theirs = move || snapshot.of_kind(kind).filter(|stored| self.role.is_theirs(stored)).count();
+        Stored { all: snapshot.count(kind, None), theirs }
+    }
+
+    fn make_room(&self, batch: &mut Batch, snapshot: &Snapshot, quota: &mut Quota) {
+        let is_new = |resource: &&Synced| snapshot.get(&resource.key).is_none();
+        let new = batch.resources.iter().filter(is_new).count();
+        let theirs = |key: &&Key| snapshot.get(key).is_some_and(|stored| self.role.is_theirs(stored));
+        let deleted = batch.deletions.iter().filter(theirs).count();
+        let reserved = quota.reserve(batch.kind, new, deleted, self.stored(batch.kind, snapshot));
+        batch.room = Room { reserved, most: quota.most() };
     }
 
     fn increment(&mut self, batch: &Batch, guard: &mut Guard) {
@@ -219,7 +260,7 @@ impl Receiver {
     }
 
     /// What the mesh that has come makes possible.
-    pub fn no_longer_waiting(&mut self, snapshot: &Snapshot) -> Vec<Batch> {
+    pub fn no_longer_waiting(&mut self, snapshot: &Snapshot, guard: &mut Guard) -> Vec<Batch> {
         let mut batches: BTreeMap<Kind, Vec<Synced>> = BTreeMap::new();
         let ready: Vec<Key> = {
             let waiting = self.waiting.encoded.keys();
@@ -231,12 +272,10 @@ impl Receiver {
             }
             batches.entry(resource.key.kind).or_default().push(resource);
         }
-        let batch = |(kind, resources)| Batch {
-            kind,
-            resources,
-            deletions: Vec::new(),
-            refused: Vec::new(),
-            held: 0,
+        let batch = |(kind, resources)| {
+            let mut batch = Batch { resources, ..Batch::of_deletions(kind, Vec::new()) };
+            self.make_room(&mut batch, snapshot, &mut guard.quota);
+            batch
         };
         batches.into_iter().map(batch).collect()
     }
@@ -272,9 +311,16 @@ impl Receiver {
     /// What is to be written.
     pub fn plan(&self, batch: &Batch, snapshot: &Snapshot, now: Timestamp) -> Plan {
         let mut plan = Plan { refused: batch.refused.clone(), ..Plan::default() };
+        let mut created = 0;
         for resource in &batch.resources {
             match self.admit(resource, batch.kind, snapshot, now) {
-                Ok(Some(write)) => plan.writes.push(write),
+                Ok(Some(Write::Create(_))) if batch.room.is_used_up(created) => {
+                    plan.refuse(&resource.key, self.no_room(batch));
+                }
+                Ok(Some(write)) => {
+                    created += usize::from(matches!(write, Write::Create(_)));
+                    plan.writes.push(write);
+                }
                 Ok(None) => {}
                 Err(Problem::NoMesh) => {
                     // A zone gets its meshes from the same peer; on global it must have been deleted.
@@ -291,6 +337,16 @@ impl Receiver {
             plan.writes.extend(stored.map(|stored| deletion(stored)));
         }
         plan
+    }
+
+    fn no_room(&self, batch: &Batch) -> String {
+        let most = batch.room.most.unwrap_or_default();
+        format!(
+            "zone {:?} has {most} resources of kind {}, which is the most there is room for: delete some of them, or raise \
+             multizone.global.kds.maxResourcesPerKind on the global control plane",
+            self.role.zone(),
+            batch.kind
+        )
     }
 
     fn admit(

@@ -3,8 +3,9 @@
 //! Sender and receiver ask the same functions, so that a hostile peer cannot send what an honest one would not.
 //! `docs/reference/kds.md` has the table.
 
-use resources::{Key, Kind, Labels, Spec, labels};
-use serde_json::Value;
+mod producer;
+
+use resources::{Key, Kind, Labels, Spec, labels, naming::dns};
 
 use crate::{mapping, select::CLUSTER_ID};
 
@@ -15,9 +16,6 @@ const OF_GLOBAL: [&str; 5] =
     ["envoy-admin-ca", "admin-user-token", "inter-cp-ca", "inter-cp-certificate", "user-token-revocations"];
 const USER_TOKEN_KEY: &str = "user-token-signing-key";
 const PRODUCER: &str = "producer";
-const MESH_SERVICE: &str = "MeshService";
-/// The shortest command of Envoy's formatter, `REQ`.
-const SHORTEST_COMMAND: usize = 3;
 
 /// Refuses keys and settings that a zone never gets from its global control plane. `key` is the name on the wire.
 pub fn check_sent_to_zone(key: &Key) -> Result<(), String> {
@@ -67,7 +65,15 @@ pub fn check_effect_elsewhere(spec: &Spec, labels: &Labels, zone: &str) -> Resul
     if traits.to.is_none() || kind == Kind::MeshAccessLog {
         return Err(format!("no {kind} of a producer is for callers in other zones"));
     }
-    check_producer(&spec.to_json(), zone)
+    producer::check(spec, zone)
+}
+
+/// Refuses a kind that only zones have and that names no zone.
+pub fn check_of_global(kind: Kind) -> Result<(), String> {
+    if kind.descriptor().sync.global_to_zones {
+        return Ok(());
+    }
+    Err(format!("every {kind} is of a zone, and this one has no label {}", labels::ZONE))
 }
 
 /// Refuses the role `producer` where it would reach further than the services of `zone`.
@@ -82,76 +88,17 @@ fn is_producer(labels: &Labels) -> bool {
     labels.get(labels::POLICY_ROLE).is_some_and(|role| role == PRODUCER)
 }
 
-fn check_producer(spec: &Value, zone: &str) -> Result<(), String> {
-    for field in ["from", "rules", "default"] {
-        if spec.get(field).is_some_and(|value| !is_empty(value)) {
-            return Err(format!("a policy of a producer has no `{field}`"));
-        }
+/// Refuses labels that identify a resource and are no identifiers: names in Envoy, hostnames and tables are made of
+/// them.
+pub fn check_labels(labels: &Labels) -> Result<(), String> {
+    let of_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+    let given = |name: &'static str| Some((name, labels.get(name).filter(|value| !value.is_empty())?));
+    let display_name = given(labels::DISPLAY_NAME)
+        .filter(|(_, value)| value.len() > dns::HOSTNAME_MAX || !value.bytes().all(of_name));
+    let places = [labels::K8S_NAMESPACE, labels::ZONE].into_iter().filter_map(given);
+    let wrong = display_name.into_iter().chain(places.filter(|(_, value)| !dns::is_rfc1123_label(value)));
+    match wrong.into_iter().next() {
+        Some((name, value)) => Err(format!("label {name}: {value:?} is not a name")),
+        None => Ok(()),
     }
-    let entries = spec.get("to").and_then(Value::as_array).filter(|entries| !entries.is_empty());
-    let Some(entries) = entries else { return Err("a policy of a producer has entries in `to`".to_owned()) };
-    for (index, entry) in entries.iter().enumerate() {
-        let target = entry.get("targetRef").unwrap_or(&Value::Null);
-        check_own_service(target, zone).map_err(|why| format!("to[{index}].targetRef: {why}"))?;
-        check_inside(entry, zone).map_err(|why| format!("to[{index}]: {why}"))?;
-    }
-    Ok(())
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(entries) => entries.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
-}
-
-/// A reference by name is relative to the policy, so it stays in the policy's zone; one by labels has to say so.
-fn check_own_service(target: &Value, zone: &str) -> Result<(), String> {
-    let text = |field: &str| target.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let of_zone = target.get("labels").and_then(|labels| labels.get(labels::ZONE)).and_then(Value::as_str);
-    let is_own = match target.get("labels").filter(|labels| !is_empty(labels)) {
-        Some(_) => of_zone == Some(zone),
-        None => text("name").is_some(),
-    };
-    if text("kind") != Some(MESH_SERVICE) || !is_own {
-        return Err(format!("a policy of a producer is about MeshServices of its own zone {zone:?}"));
-    }
-    Ok(())
-}
-
-/// Traffic of callers in other zones goes to services of `zone` only, and takes nothing of the callers' proxies along.
-fn check_inside(value: &Value, zone: &str) -> Result<(), String> {
-    match value {
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                match name.as_str() {
-                    "backendRef" => check_own_service(field, zone)?,
-                    "backendRefs" => {
-                        let backends = field.as_array().into_iter().flatten();
-                        backends.into_iter().try_for_each(|backend| check_own_service(backend, zone))?;
-                    }
-                    _ => {}
-                }
-                check_inside(field, zone)?;
-            }
-            Ok(())
-        }
-        Value::Array(entries) => entries.iter().try_for_each(|entry| check_inside(entry, zone)),
-        // `%ENVIRONMENT(KEY)%` in a header would send a variable of the calling proxy to the producer.
-        Value::String(text) if has_command(text) => Err(format!(
-            "{text:?} has a command of Envoy's formatter, which reads from callers in other zones"
-        )),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
-    }
-}
-
-/// Finds `%COMMAND%` and `%COMMAND(`; `%20` of a path is none.
-fn has_command(text: &str) -> bool {
-    text.match_indices('%').any(|(at, _)| {
-        let rest = &text.as_bytes()[at + 1..];
-        let length = rest.iter().take_while(|byte| byte.is_ascii_uppercase() || **byte == b'_').count();
-        length >= SHORTEST_COMMAND && matches!(rest.get(length), Some(b'%' | b'('))
-    })
 }

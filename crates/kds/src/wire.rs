@@ -9,6 +9,8 @@
 //! Kinds in spec form are JSON in an `Any` without a type. The older kinds are the protobuf messages that
 //! Kuma defines; [`proto`] converts between them and the JSON of their specs.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use prost::Message as _;
 use resources::{Form, Key, Kind, Labels, Scope, Spec, Status as StoredStatus};
@@ -57,12 +59,20 @@ pub struct Synced {
     pub status: Option<StoredStatus>,
 }
 
+/// The spec in the form that its message has fields for.
+fn shipped(spec: &Spec) -> Cow<'_, Spec> {
+    match spec {
+        Spec::VirtualOutbound(policy) => Cow::Owned(policy.shipped().into()),
+        spec => Cow::Borrowed(spec),
+    }
+}
+
 /// The bytes of a `KumaResource`. The same resource gives the same bytes.
 pub fn encode(resource: &Synced) -> Result<Bytes, Error> {
     let Synced { key, labels, spec, status } = resource;
     let spec = match encoding(key.kind)? {
         Encoding::Json => json::encode(spec),
-        Encoding::Proto(kind) => kind.encode(&spec.to_json()),
+        Encoding::Proto(kind) => kind.encode(&shipped(spec).to_json()),
     };
     let status = key.kind.descriptor().has_status.then(|| match status {
         Some(status) => json::encode(status),

@@ -78,9 +78,9 @@ impl<'a> Backends<'a> {
         let found = match reference.kind {
             // Where both are there, the service is meant: a part of it is known by tags only.
             K::MeshService => {
-                self.port(Kind::MeshService, rule, reference).or_else(|| self.tagged(reference))
+                self.port(Kind::MeshService, rule, reference).or_else(|| self.tagged(rule, reference))
             }
-            K::MeshServiceSubset => self.tagged(reference),
+            K::MeshServiceSubset => self.tagged(rule, reference),
             K::MeshExternalService => self.port(Kind::MeshExternalService, rule, reference),
             K::MeshMultiZoneService => self.port(Kind::MeshMultiZoneService, rule, reference),
             ref other => return Err(format!("backends of kind {other} are not supported")),
@@ -112,8 +112,12 @@ impl<'a> Backends<'a> {
         wanted(ports.collect(), section, reference.port)
     }
 
-    /// The inbounds that are meant by their tags, if any Dataplane has such.
-    fn tagged(&self, reference: &BackendRef) -> Option<&'a Arc<Destination>> {
+    /// The inbounds that are meant by their tags, if any Dataplane has such. A rule of another zone means none: tags are
+    /// the same in every zone.
+    fn tagged(&self, rule: &Kri, reference: &BackendRef) -> Option<&'a Arc<Destination>> {
+        if self.context.snapshot.zones.is_other(&rule.zone) {
+            return None;
+        }
         let id = DestinationId::Tags(Arc::new(reference.service_tags()?));
         self.context.reads.note(Dependency::Destination(id.clone()));
         self.context.snapshot.destinations.get(&id).filter(|destination| destination.exists)

@@ -48,6 +48,8 @@ pub enum HostnameOrigin {
     Listed,
     /// The VirtualOutbound of this name.
     VirtualOutbound(Arc<str>),
+    /// The mesh, which names services that are called by tags.
+    Mesh,
     /// The status of this service.
     Service(Key),
 }
@@ -114,6 +116,7 @@ impl fmt::Display for HostnamePort {
         match &self.origin {
             HostnameOrigin::Listed => write!(f, "an outbound that the Dataplane lists")?,
             HostnameOrigin::VirtualOutbound(name) => write!(f, "VirtualOutbound {name:?}")?,
+            HostnameOrigin::Mesh => write!(f, "the mesh, which names services by their tags,")?,
             HostnameOrigin::Service(key) => write!(f, "{} {:?}", key.kind.name(), key.name)?,
         }
         if let DestinationId::Tags(tags) = &self.destination {
@@ -129,7 +132,7 @@ impl fmt::Display for HostnamePort {
 pub fn claimed_twice(snapshot: &MeshSnapshot, policy: &str) -> BTreeSet<HostnameConflict> {
     let of_policy = |port: &HostnamePort| match &port.origin {
         HostnameOrigin::VirtualOutbound(name) => &**name == policy,
-        HostnameOrigin::Service(_) | HostnameOrigin::Listed => false,
+        HostnameOrigin::Mesh | HostnameOrigin::Service(_) | HostnameOrigin::Listed => false,
     };
     let all = HostnameConflict::all(&snapshot.virtual_hosts);
     all.filter(|conflict| of_policy(&conflict.winner) || of_policy(&conflict.loser)).collect()
@@ -138,7 +141,7 @@ pub fn claimed_twice(snapshot: &MeshSnapshot, policy: &str) -> BTreeSet<Hostname
 impl HostnamePort {
     pub fn of_virtual(port: &VirtualPort) -> HostnamePort {
         HostnamePort {
-            origin: HostnameOrigin::VirtualOutbound(port.policy.clone()),
+            origin: port.policy.clone().map_or(HostnameOrigin::Mesh, HostnameOrigin::VirtualOutbound),
             destination: DestinationId::Tags(port.tags.clone()),
         }
     }

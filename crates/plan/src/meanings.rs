@@ -137,7 +137,7 @@ impl MeaningIndex {
 
     /// What ends there was to go to several destinations.
     fn stub(&mut self, stub: &Stub) {
-        let meaning = Meaning { kri: None, role: Role::Passthrough };
+        let meaning = Meaning { kri: None, role: Role::System };
         self.add(&meaning, [stub.names.listener.as_str(), &stub.names.stats]);
     }
 

@@ -272,11 +272,11 @@ impl Names {
 
     pub fn stub(self) -> StubNames {
         let listener = match self {
-            Names::Unified => SelfName::Trimmed.to_string(),
-            Names::Legacy => legacy::TRIMMED.to_owned(),
+            Names::Unified => system::TRIMMED,
+            Names::Legacy => legacy::TRIMMED,
         };
         // A listener at many addresses would be called by one of them.
-        StubNames { stats: legacy::sanitize_stat(&listener), listener }
+        StubNames { stats: legacy::sanitize_stat(listener), listener: listener.to_owned() }
     }
 
     pub fn admin(self) -> AdminNames {

@@ -2,7 +2,7 @@
 //!
 //! Without transparent proxying that is what the Dataplane lists. With it, or when the proxy binds virtual
 //! addresses itself, every reachable service that has one is offered there, and so is every hostname that
-//! VirtualOutbounds make.
+//! VirtualOutbounds make, or the mesh itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -183,7 +183,10 @@ impl Planned<'_, '_, '_> {
     /// A hostname of VirtualOutbounds at its address, as far as what it leads to is reachable.
     fn virtual_host(&mut self, host: &VirtualHost, reachable: &Reachable<'_>) {
         let Some(vip) = host.vip.map(IpAddr::V4) else { return };
-        let wanted: Vec<_> = host.ports.iter().filter(|(_, to)| reachable.leads_to(to)).collect();
+        // A service that a generator gave this hostname keeps it; only a VirtualOutbound takes it over.
+        let of_service = self.hostnames.by_name.contains_key(&host.hostname);
+        let ports = || host.ports.iter().filter(move |(_, to)| to.policy.is_some() || !of_service);
+        let wanted: Vec<_> = ports().filter(|(_, to)| reachable.leads_to(to)).collect();
         let claims = wanted.iter().map(|&(&port, to)| (port, HostnamePort::of_virtual(to)));
         let claims: Vec<_> = claims.collect();
         if self.hostnames.lost_to_listed(&host.hostname, &claims) {
@@ -191,7 +194,7 @@ impl Planned<'_, '_, '_> {
         }
         let mut offered = Vec::new();
         if reachable.answered().is_some() {
-            let trimmed = host.ports.iter().filter(|(_, to)| !reachable.leads_to(to));
+            let trimmed = ports().filter(|(_, to)| !reachable.leads_to(to));
             for (&port, to) in trimmed {
                 let id = DestinationId::Tags(to.tags.clone());
                 offered.extend(self.answer(&id, vip, port).then_some(port));

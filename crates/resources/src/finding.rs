@@ -92,7 +92,8 @@ codes! {
     Contradiction = "contradiction", Warning,
         "Permissions for the same proxies, or entries of one permission, contradict each other about the same clients. \
          In `rules` deny takes precedence; in `from` the policy with the higher precedence, and within one policy the \
-         last entry. The finding says which one takes precedence.",
+         last entry. The finding says which one takes precedence. Of many permissions it names three and counts the rest, \
+         and of one permission at most 20 clients are listed.",
         "Delete one of the two.";
     HostnameConflict = "hostname-conflict", Warning,
         "A hostname and port are claimed twice: by two VirtualOutbounds, by a VirtualOutbound and a service, or by \
@@ -142,6 +143,10 @@ codes! {
     NoWorkDirectory = "no-work-directory", Error,
         "A policy needs the agent beside a proxy, and the proxy does not say where its agent's sockets are.",
         "Start the proxy with kuma-dp, which reports it.";
+    NotReceived = "not-received", Warning,
+        "The global control plane is one of Kuma and has resources of kinds that kuma-rs does not keep, such as \
+         TrafficPermissions. They have no effect in this zone: what a TrafficPermission allows is denied here.",
+        "Export from the global control plane, translate with `kumactl migrate policies`, and apply the result there.";
     NotRedirected = "not-redirected", Info,
         "A policy is about traffic that is redirected to the proxy, and no traffic is redirected to this one.",
         "Set networking.transparentProxying of the Dataplane, or select other proxies.";
@@ -212,6 +217,10 @@ codes! {
         "An outbound or a reachable backend of a Dataplane refers to a destination that does not exist. It takes \
          effect as soon as the destination appears.",
         "Create the destination, or correct the reference.";
+    UnknownField = "unknown-field", Warning,
+        "A file has a field that its kind does not have, so the field has no effect. Files only: of what is stored, a \
+         control plane says it when it is written.",
+        "Correct the name of the field; `kumactl explain` lists the fields of a kind.";
     UnknownMode = "unknown-mode", Warning,
         "A label about trimming by permissions has an unknown value and is ignored.",
         "Use `off`, `report`, `shadow` or `enforce`.";

@@ -11,6 +11,9 @@ use crate::{
     superseded::{self, Superseded},
 };
 
+pub use shape::UnknownField;
+
+pub mod keys;
 pub mod kubernetes;
 pub mod template;
 pub mod universal;
@@ -59,6 +62,20 @@ pub enum Error {
 pub fn parse(value: Value) -> Result<Parsed, Error> {
     let fields = object(value)?;
     if fields.contains_key("apiVersion") { kubernetes::parse(fields) } else { universal::parse(fields) }
+}
+
+/// The fields of a resource that nothing reads, also where the rest of it is not valid. Of a kind that is unknown, or that is
+/// read in another form than its schema has, nothing is said.
+pub fn unknown_fields(value: &Value) -> Vec<UnknownField> {
+    let Some(fields) = value.as_object() else { return Vec::new() };
+    let is_kubernetes = fields.contains_key("apiVersion");
+    let name = fields.get(if is_kubernetes { "kind" } else { "type" }).and_then(Value::as_str);
+    let is_translated = |kind: &Kind| match kind {
+        Kind::Secret | Kind::GlobalSecret | Kind::Config => is_kubernetes,
+        kind => *kind == Kind::VirtualOutbound,
+    };
+    let kind = name.and_then(Kind::by_name).filter(|kind| !is_translated(kind));
+    kind.map(|kind| shape::unknown_fields(kind, fields)).unwrap_or_default()
 }
 
 pub(crate) fn object(value: Value) -> Result<Map<String, Value>, Error> {

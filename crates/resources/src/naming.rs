@@ -6,9 +6,12 @@
 //! | name of an object inside one proxy | [`self_name`] | `self_http` |
 //! | name of an object the proxy needs for itself | [`system`] | `system_envoy_admin` |
 //! | names from before these three | [`legacy`] | `inbound:10.0.0.1:80` |
+//! | Kuma's spelling of a proxy's own objects, for those who ask | [`KumaSpelling`] | `self_inbound_dp_http` |
 //! | SNI, the destination inside a TLS connection between zones | [`sni`] | `sni.msvc.default.backend.http` |
+//! | name of a resource in a namespace | [`namespaced`] | `redis.kuma-demo` |
 //! | name of a synchronised resource | [`kds`] | `foo-zxw6c95d42zfz9cc` |
 //! | identity in a certificate | [`spiffe`] | `spiffe://default/backend` |
+//! | hostname of a service that is called by its tag | [`service_hosts`] | `backend.mesh` |
 //! | socket between an agent and its Envoy | [`socket`] | `kuma-mh-web-default.sock` |
 //!
 //! Parsers accept any string and never panic; [`classify`] tells which of these a proxy's name is.
@@ -18,9 +21,12 @@ pub mod dns;
 mod fnv;
 pub mod kds;
 pub mod kri;
+mod kuma_spelling;
 pub mod legacy;
+pub mod namespaced;
 pub mod section;
 pub mod self_name;
+pub mod service_hosts;
 pub mod sni;
 pub mod socket;
 pub mod spiffe;
@@ -28,6 +34,7 @@ pub mod system;
 
 pub use classify::{Class, classify, classify_stat};
 pub use kri::{Fields as KriFields, Kri, ShortName};
+pub use kuma_spelling::KumaSpelling;
 pub use legacy::LegacyName;
 pub use section::SectionName;
 pub use self_name::{Direction, IpVersion, SelfName};

@@ -17,7 +17,7 @@ use rustls::{
     version,
 };
 
-pub use self::client::{Trust, client_config, client_config_showing, system_bundle};
+pub use self::client::{Trust, client_config, client_config_showing, is_ca_as_server, system_bundle};
 pub use rustls::{ClientConfig, ServerConfig};
 
 use crate::Error;

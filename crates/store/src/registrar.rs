@@ -136,6 +136,9 @@ pub enum Refusal {
     ReadOnly(String),
     #[error("{0}")]
     Invalid(Violations),
+    /// Valid by itself, and not as a change of what is stored.
+    #[error("{0}")]
+    Immutable(Violations),
     #[error("mesh {0:?} is not found")]
     MeshMissing(String),
     /// The constraints of the mesh keep this proxy out.

@@ -8,8 +8,8 @@ use resources::{
     Key, Kind, Labels, Resource,
     kinds::{
         dataplane::BackendRef,
-        mesh::{self, Mesh},
-        tags::Tags,
+        mesh::{self, Mesh, MeshServicesMode},
+        tags::{self, Tags},
         target_ref::{TargetRef, TargetRefKind},
     },
     labels,
@@ -92,6 +92,22 @@ impl MeshSnapshot {
     /// it.
     pub fn identity_of(&self, dataplane: &Resource) -> Option<&Arc<Resource>> {
         Some(self.given(dataplane)?.0)
+    }
+
+    /// What other zones may find here by tags, each set with the number of inbounds that have it. Where services are
+    /// called as resources alone, that is what VirtualOutbounds make hostnames of.
+    pub fn found_by_tags(&self) -> impl Iterator<Item = (&Arc<Tags>, u32)> {
+        let mode = self.mesh.spec.get::<Mesh>().map(Mesh::mesh_services_mode);
+        let all = mode != Some(MeshServicesMode::Exclusive);
+        let found = self.instances.iter().filter(move |(tags, _)| all || self.has_hostname(tags));
+        found.map(|(tags, instances)| (tags, *instances))
+    }
+
+    /// Whether a hostname leads to what carries these tags. Looks at those of its service.
+    fn has_hostname(&self, carried: &Tags) -> bool {
+        let service = carried.get(labels::SERVICE).map(String::as_str);
+        let hosts = self.virtual_hosts.of_services(&service.into_iter().collect());
+        hosts.iter().flat_map(|host| host.ports.values()).any(|to| tags::matches(&to.tags, carried))
     }
 
     /// Who a proxy is by the identity that it is given.

@@ -16,7 +16,9 @@ use std::{
 
 use imbl::OrdMap;
 use policy::Policy;
-use resources::{Key, Kind, Labels, Resource, kinds::dataplane::Inbound};
+use resources::{
+    Key, Kind, Labels, Resource, kinds::dataplane::Inbound, naming::service_hosts::ServiceHosts,
+};
 
 use crate::{
     ClientClass, DestinationId, MeshSnapshot, Mode, Zones,
@@ -41,8 +43,16 @@ pub struct State {
     made: WorkCounts,
     /// How many hostnames a mesh may have, if not [`LIMIT`].
     host_limit: Option<usize>,
+    defaults: MeshDefaults,
+}
+
+/// What holds for meshes that do not say otherwise.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MeshDefaults {
     /// Whether outbounds are trimmed where neither a mesh nor a proxy says so.
-    default_mode: Mode,
+    mode: Mode,
+    /// The hostnames of services, where these are called by tags.
+    service_hosts: Option<Arc<ServiceHosts>>,
 }
 
 /// How much was computed since the beginning.
@@ -162,8 +172,14 @@ impl State {
 
     /// As it is, with another mode of trimming for proxies of which neither they nor their mesh say one.
     #[must_use]
-    pub fn with_default_mode(self, default_mode: Mode) -> State {
-        State { default_mode, ..self }
+    pub fn with_default_mode(self, mode: Mode) -> State {
+        State { defaults: MeshDefaults { mode, ..self.defaults }, ..self }
+    }
+
+    /// As it is, with hostnames for services in meshes whose services are called by tags.
+    #[must_use]
+    pub fn naming_services(self, service_hosts: Option<Arc<ServiceHosts>>) -> State {
+        State { defaults: MeshDefaults { service_hosts, ..self.defaults }, ..self }
     }
 
     /// Folds changed resources in. Returns the meshes that look different now.
@@ -182,7 +198,7 @@ impl State {
         let mut updates = if globals.is_empty() { Vec::new() } else { self.share_globals(&globals, &moved) };
         for (name, changes) in by_mesh {
             let mesh = self.meshes.entry(name.clone()).or_insert_with(|| {
-                MeshState::empty(name.clone(), &self.zones, self.default_mode, self.globals.clone())
+                MeshState::empty(name.clone(), &self.zones, &self.defaults, self.globals.clone())
             });
             let limit = self.host_limit.unwrap_or(LIMIT);
             updates.extend(mesh.apply(&changes, limit, &mut self.made));

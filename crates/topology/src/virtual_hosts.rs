@@ -1,4 +1,5 @@
-//! Hostnames that VirtualOutbounds create out of the tags of inbounds, each with its virtual address.
+//! Hostnames that VirtualOutbounds create out of the tags of inbounds, and those that a mesh gives its services, each
+//! with its virtual address.
 //!
 //! A hostname is rendered from one tuple of tag values; it leads to all inbounds that carry these tags.
 //! Its address is the one that is stored: until then nothing can be sent to it.
@@ -75,8 +76,8 @@ pub struct VirtualHost {
 /// What is offered at one port of a hostname.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VirtualPort {
-    /// The name of the VirtualOutbound that it comes from.
-    pub policy: Arc<str>,
+    /// The name of the VirtualOutbound that it comes from; `None` for what the mesh itself offers.
+    pub policy: Option<Arc<str>>,
     /// Where it leads, `kuma.io/service` among them.
     pub tags: Arc<Tags>,
 }
@@ -158,7 +159,7 @@ impl VirtualHosts {
 
     /// Replaces the conflicts about a hostname; says whether they are others now.
     pub(crate) fn replace_conflicts(&mut self, host: &Arc<str>, now: Vec<HostConflict>) -> bool {
-        let none = VirtualPort { policy: Arc::default(), tags: Arc::default() };
+        let none = VirtualPort { policy: None, tags: Arc::default() };
         let first = HostConflict { hostname: host.clone(), port: 0, winner: none.clone(), loser: none };
         let before: Vec<HostConflict> = self
             .conflicts

@@ -63,6 +63,12 @@ impl Zones {
         &self.own
     }
 
+    /// Whether this is the name of a zone that is not the one of this control plane. The global control plane has none,
+    /// and looks at each proxy from the proxy's zone.
+    pub fn is_other(&self, zone: &str) -> bool {
+        !zone.is_empty() && !self.own.is_empty() && *self.own != *zone
+    }
+
     /// Where a zone is entered from outside: nowhere when it has no public ingress.
     pub fn entrances(&self, zone: &str) -> impl Iterator<Item = (&str, u32)> {
         let there = self.ingresses.get(zone);
@@ -80,6 +86,11 @@ impl Zones {
     /// The names of the ZoneIngresses of this zone.
     pub fn own_ingresses(&self) -> impl Iterator<Item = &Arc<str>> {
         self.own_ingresses.iter()
+    }
+
+    /// The names of the ZoneEgresses of this zone.
+    pub fn own_egresses(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.egresses.keys()
     }
 
     /// Whether another zone says that it has MeshTrafficPermissions of its own, which are not known here.

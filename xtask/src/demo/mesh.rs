@@ -128,8 +128,8 @@ impl Plan {
         Ok(Plan {
             api: ports.choose(LOCAL, 5681)?,
             https: ports.choose(LOCAL, 5682)?,
-            diagnostics: ports.choose_everywhere(5680, LOCAL)?,
-            dp_server: ports.choose_everywhere(5678, control_plane)?,
+            diagnostics: ports.choose(LOCAL, 5680)?,
+            dp_server: ports.choose(control_plane, 5678)?,
             proxies,
             listed,
         })
@@ -153,7 +153,9 @@ impl Plan {
             ("KUMA_API_SERVER_HTTP_PORT", self.api.port().to_string()),
             ("KUMA_API_SERVER_HTTPS_INTERFACE", LOCAL.to_string()),
             ("KUMA_API_SERVER_HTTPS_PORT", self.https.port().to_string()),
+            ("KUMA_DIAGNOSTICS_INTERFACE", LOCAL.to_string()),
             ("KUMA_DIAGNOSTICS_SERVER_PORT", self.diagnostics.port().to_string()),
+            ("KUMA_DP_SERVER_INTERFACE", self.dp_server.ip().to_string()),
             ("KUMA_DP_SERVER_PORT", self.dp_server.port().to_string()),
         ]
     }

@@ -9,7 +9,7 @@ use std::{
     fs::{self, File},
     hash::BuildHasher as _,
     net::Ipv4Addr,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
 };
 
@@ -25,11 +25,19 @@ use crate::run;
 const FILE: &str = "network";
 /// Where `ip` keeps the namespaces it made.
 const NAMESPACES: &str = "/var/run/netns";
+/// Files that `ip netns exec` shows in place of those in `/etc`, in a folder for each namespace.
+const SHOWN_FILES: &str = "/etc/netns";
 const SERVICES: [&str; 2] = ["kv", "web"];
-/// Programs in a namespace ask the machine for names that the mesh does not have. It answers none, and says so at once.
-const RESOLV_CONF: &str = "resolv.conf";
-/// `ip netns exec` gives programs a view of the files of their own, which this changes; each step is the same process.
-const WITH_RESOLV_CONF: &str = "mount --bind \"$0\" \"$(readlink -f /etc/resolv.conf)\" && exec \"$@\"";
+/// Becomes another user who may read what root may, because the files of the demo can be below root's home; `sh` has the
+/// right already when it looks for the program there.
+const AS_USER: [&str; 6] = [
+    "--clear-groups",
+    "--inh-caps=-all,+dac_read_search",
+    "--ambient-caps=-all,+dac_read_search",
+    "sh",
+    "-c",
+    "exec \"$0\" \"$@\"",
+];
 
 /// Says why this machine cannot do it, before anything is changed.
 pub fn check() -> anyhow::Result<()> {
@@ -39,7 +47,7 @@ pub fn check() -> anyhow::Result<()> {
         "--transparent makes network namespaces and firewall rules in them, which takes root: run \
          `sudo env \"PATH=$PATH\" cargo xtask demo --transparent`; {INSTEAD}"
     );
-    for (program, package) in [("ip", "iproute2"), ("iptables", "iptables")] {
+    for (program, package) in [("ip", "iproute2"), ("iptables", "iptables"), ("setpriv", "util-linux")] {
         let found = Command::new(program).arg("-V").output().is_ok_and(|said| said.status.success());
         ensure!(
             found,
@@ -59,18 +67,18 @@ pub struct Network {
     tag: String,
     /// The first three numbers of all addresses.
     prefix: [u8; 3],
-    resolv_conf: PathBuf,
 }
 
 impl Network {
     /// Makes it; what was made when it fails is in the file.
     pub fn make(home: &Path) -> anyhow::Result<Network> {
         let tag = format!("{:08x}", RandomState::new().hash_one(std::process::id()) >> 32);
-        let network = Network { tag, prefix: free_prefix()?, resolv_conf: home.join(RESOLV_CONF) };
-        fs::write(&network.resolv_conf, format!("nameserver {}\n", network.host()))?;
+        let network = Network { tag, prefix: free_prefix()? };
         let (bridge, cable) = (network.namespace("bridge"), network.cable());
         let namespaces = SERVICES.iter().map(|service| network.namespace(service)).chain([bridge.clone()]);
         let lines = namespaces.map(|name| format!("netns {name}\n")).chain([format!("link {cable}\n")]);
+        let shown = SERVICES.iter().map(|service| format!("etc {}\n", network.namespace(service)));
+        let lines = lines.chain(shown);
         fs::write(home.join(FILE), lines.collect::<String>()).context("writing what is to be removed")?;
 
         ip(&format!("netns add {bridge}"))?;
@@ -89,6 +97,7 @@ impl Network {
     /// A namespace for a service, with a cable to the bridge.
     fn join(&self, service: &str, bridge: &str) -> anyhow::Result<()> {
         let namespace = self.namespace(service);
+        self.show_files(&namespace)?;
         ip(&format!("netns add {namespace}"))?;
         ip(&format!("-n {namespace} link set lo up"))?;
         ip(&format!("-n {bridge} link add {service} type veth peer name eth0 netns {namespace}"))?;
@@ -96,6 +105,22 @@ impl Network {
         ip(&format!("-n {namespace} addr add {}/24 dev eth0", self.address(service)))?;
         ip(&format!("-n {namespace} link set eth0 up"))?;
         ip(&format!("-n {namespace} route add default via {}", self.host()))
+    }
+
+    /// Has every program that `ip netns exec` starts in a namespace ask the agent there for names. For those that the mesh
+    /// does not have, the machine is asked. It answers none, and says so at once.
+    fn show_files(&self, namespace: &str) -> anyhow::Result<()> {
+        let folder = Path::new(SHOWN_FILES).join(namespace);
+        let making = || format!("making {}", folder.display());
+        fs::create_dir_all(&folder).with_context(making)?;
+        fs::write(folder.join("resolv.conf"), format!("nameserver {}\n", self.host()))
+            .with_context(making)?;
+        // A resolver of the machine that is asked by other ways than queries knows nothing of the mesh.
+        if Path::new("/etc/nsswitch.conf").exists() {
+            let sources = "passwd: files\ngroup: files\nhosts: files dns\n";
+            fs::write(folder.join("nsswitch.conf"), sources).with_context(making)?;
+        }
+        Ok(())
     }
 
     pub fn namespace(&self, service: &str) -> String {
@@ -124,16 +149,14 @@ impl Network {
 
     /// The same program, inside.
     pub fn inside(&self, service: &str, program: &Command) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace(service), "sh", "-c", WITH_RESOLV_CONF]);
-        command.arg(&self.resolv_conf).arg(program.get_program()).args(program.get_args());
-        for (name, value) in program.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command
+        started_by(&["ip", "netns", "exec", &self.namespace(service)], program)
+    }
+
+    /// The same program, inside, as another user.
+    pub fn inside_as(&self, user: &str, service: &str, program: &Command) -> Command {
+        let namespace = self.namespace(service);
+        let enter = ["ip", "netns", "exec", &namespace, "setpriv", "--reuid", user, "--regid", user];
+        started_by(&[&enter[..], &AS_USER].concat(), program)
     }
 
     /// What a function finds inside; nothing when the namespace is gone.
@@ -144,6 +167,20 @@ impl Network {
             entered.join().ok().flatten()
         })
     }
+}
+
+/// The same program, started by others.
+fn started_by(words: &[&str], program: &Command) -> Command {
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().copied().unwrap_or_default());
+    command.args(words).arg(program.get_program()).args(program.get_args());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
 }
 
 pub fn is_recorded(home: &Path) -> bool {
@@ -162,10 +199,21 @@ pub fn remove_recorded(home: &Path) -> anyhow::Result<()> {
         match kind {
             "netns" if Path::new(NAMESPACES).join(name).exists() => ip(&format!("netns del {name}"))?,
             "link" if Path::new("/sys/class/net").join(name).exists() => remove_link(name)?,
+            "etc" => remove_shown_files(name)?,
             _ => {}
         }
     }
     fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
+}
+
+fn remove_shown_files(namespace: &str) -> anyhow::Result<()> {
+    let folder = Path::new(SHOWN_FILES).join(namespace);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+    }
+    // Others may have theirs in it.
+    let _ = fs::remove_dir(SHOWN_FILES);
+    Ok(())
 }
 
 /// It goes by itself with the namespace of its other end, at a moment of the kernel's choice.
@@ -227,7 +275,11 @@ mod tests {
     fn what_was_never_made_is_no_reason_to_fail() {
         let home = tempfile::tempdir().unwrap();
         remove_recorded(home.path()).unwrap();
-        fs::write(home.path().join(FILE), "netns kuma-demo-none-web\nlink kd-none\nnonsense\n").unwrap();
+        fs::write(
+            home.path().join(FILE),
+            "netns kuma-demo-none-web\nlink kd-none\netc kuma-demo-none-web\nnonsense\n",
+        )
+        .unwrap();
         assert!(is_recorded(home.path()));
         remove_recorded(home.path()).unwrap();
         assert!(!is_recorded(home.path()));

@@ -16,12 +16,6 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// A port for a server that listens on all addresses, as clients reach it at one of them.
-    pub fn choose_everywhere(&mut self, expected: u16, reached: Ipv4Addr) -> anyhow::Result<SocketAddr> {
-        let chosen = self.choose(Ipv4Addr::UNSPECIFIED, expected)?;
-        Ok(SocketAddr::from((reached, chosen.port())))
-    }
-
     /// A port for a DNS server, which takes packets and connections.
     pub fn choose_for_names(&mut self, host: Ipv4Addr, expected: u16) -> anyhow::Result<SocketAddr> {
         for expected in std::iter::once(expected).chain(std::iter::repeat_n(0, 100)) {

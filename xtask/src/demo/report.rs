@@ -6,6 +6,9 @@ use super::{Demo, is_ready, mesh, stage::Stage};
 use crate::run;
 
 const LAST_LINES: usize = 15;
+/// What the demo does by itself, as its `load` is started.
+pub const TRAFFIC: &str = "The demo itself sends 5 requests a second to the page, for an hour at most.";
+pub const ON_LOOPBACK: &str = "It listens on loopback addresses only: no other machine reaches it.";
 
 #[allow(clippy::print_stderr, reason = "progress for the user")]
 pub fn say(line: &str) {
@@ -50,7 +53,7 @@ pub fn summary(demo: &Demo, took: Duration) {
         (None, None) => {}
     }
     println!("  files and logs  {}", relative(&demo.stage.home));
-    println!("\nThe demo itself sends 5 requests a second to the page, for an hour at most.");
+    println!("\n{TRAFFIC}");
     println!("{}\n", reachable_from(demo));
     next_steps(demo);
 }
@@ -60,7 +63,7 @@ fn reachable_from(demo: &Demo) -> &'static str {
     if demo.network.is_some() {
         "Its addresses are of network namespaces on this machine: no other machine reaches them."
     } else {
-        "It listens on loopback addresses only: no other machine reaches it."
+        ON_LOOPBACK
     }
 }
 
@@ -87,6 +90,12 @@ fn next_steps(demo: &Demo) {
     println!("  # A store that takes a second to answer");
     println!("  time curl -H 'x-kv-set-response-delay-ms: 1000' {counter}");
     if let Some(network) = &demo.network {
+        println!("  # Any program there calls by name, and is web to the mesh");
+        println!(
+            "  ip netns exec {} curl -i {}/api/key-value/counter",
+            network.namespace("web"),
+            mesh::store_url()
+        );
         println!("  # What leads the traffic of web through its proxy");
         println!("  ip netns exec {} iptables-save -t nat", network.namespace("web"));
     }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use nix::unistd::{Gid, Uid, chown};
 
 use super::{
     Outcome,
@@ -122,11 +123,22 @@ impl Stage {
         command
     }
 
+    /// Makes another user the owner of the work directory of a proxy.
+    pub fn give_away(&self, proxy: &str, user: u32) -> anyhow::Result<()> {
+        let work_dir = self.work_dir(proxy);
+        chown(work_dir.as_str(), Some(Uid::from_raw(user)), Some(Gid::from_raw(user)))
+            .with_context(|| format!("making user {user} the owner of {work_dir}"))
+    }
+
+    fn work_dir(&self, proxy: &str) -> String {
+        self.file(&format!("{proxy}-proxy.d"))
+    }
+
     /// An agent with a work directory and a token of its own.
     pub fn agent(&self, proxy: &str, token: &str, settings: &Agent<'_>) -> anyhow::Result<Command> {
         let token_file = self.file(&format!("{proxy}.token"));
         private_file(&token_file)?.write_all(token.trim().as_bytes())?;
-        let work_dir = self.file(&format!("{proxy}-proxy.d"));
+        let work_dir = self.work_dir(proxy);
         fs::create_dir(&work_dir)?;
         let mut agent = self.program("kuma-dp");
         agent

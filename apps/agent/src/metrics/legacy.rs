@@ -133,7 +133,6 @@ fn older_name(name: &str, listening: &[Listening], dataplane: Option<&Dataplane>
             Some(legacy::inbound_cluster(inbound.service_port()))
         }
         Class::SelfName(SelfName::Passthrough(ip, direction)) => Some(legacy::passthrough(ip, direction)),
-        Class::SelfName(SelfName::Trimmed) => Some(legacy::TRIMMED.to_owned()),
         Class::System(_) => {
             let renamed = legacy::RENAMED.iter().find(|(_, unified)| *unified == name)?;
             Some(renamed.0.to_owned())

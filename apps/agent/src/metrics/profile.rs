@@ -1,9 +1,12 @@
 //! Which of Envoy's metrics a MeshMetric wants: a profile, and names that are added to it or taken away.
 
 use regex::Regex;
-use resources::kinds::mesh_metric::{
-    ProfileName, ProfileSelector, Profiles, SelectorType,
-    profile::{BASIC_BEGINNINGS, BASIC_NAMES, BASIC_PARTS},
+use resources::{
+    kinds::mesh_metric::{
+        ProfileName, ProfileSelector, Profiles, SelectorType,
+        profile::{BASIC_BEGINNINGS, BASIC_NAMES, BASIC_PARTS},
+    },
+    naming::system,
 };
 
 use super::exposition::Sample;
@@ -67,9 +70,9 @@ impl Matcher {
     }
 }
 
-/// Whether a sample is about what only the mesh itself uses.
+/// Whether a sample is about what only the mesh itself uses. Calls to what was trimmed are an application's.
 fn is_internal(sample: &Sample) -> bool {
-    let names = ABOUT.iter().filter_map(|label| sample.label(label));
+    let names = ABOUT.iter().filter_map(|label| sample.label(label)).filter(|name| *name != system::TRIMMED);
     names.into_iter().any(|name| {
         ["system_", "_", "tracing"].iter().any(|begin| name.starts_with(begin))
             || matches!(name, "ads_cluster" | "access_log_sink" | "kuma:envoy:admin" | "kuma:metrics:hijacker")
@@ -132,6 +135,16 @@ mod tests {
                 "{internal}"
             );
             assert!(wants(json!({"appendProfiles": [{"name": "All"}]}), requests, internal), "{internal}");
+        }
+    }
+
+    #[test]
+    fn calls_to_what_was_trimmed_are_in_basic_by_either_name() {
+        for name in [system::TRIMMED, "outbound_trimmed"] {
+            let labels = vec![("envoy_http_conn_manager_prefix".to_owned(), name.to_owned())];
+            let sample = Sample { suffix: String::new(), labels, value: "1".to_owned() };
+            let basic = Profile::of(&Profiles::default());
+            assert!(basic.wants("envoy_http_downstream_rq_xx", &sample), "{name}");
         }
     }
 }

@@ -86,7 +86,7 @@ impl Home {
 /// A running agent and everything it has said so far.
 pub struct Agent {
     child: Child,
-    said: Arc<Mutex<String>>,
+    pub said: Arc<Mutex<String>>,
 }
 
 impl Agent {

@@ -97,3 +97,21 @@ fn a_contradiction_or_a_lack_is_an_error_of_usage() {
     check(&["-d", "DP", "--drain-time", "soon"], "--drain-time");
     check(&["-d", "DP", "--cp-address", "http://cp.example:5681"], "write https://cp.example:5678");
 }
+
+#[test]
+fn a_zone_proxy_takes_the_variable_for_unified_names() {
+    const INGRESS: &str = "type: ZoneIngress\nname: gate\nnetworking: {address: 127.0.0.1, port: 10001}\n";
+    const EGRESS: &str = "type: ZoneEgress\nname: exit\nnetworking: {address: 127.0.0.1, port: 10002}\n";
+    for (kind, definition) in [("ingress", INGRESS), ("egress", EGRESS)] {
+        let (control_plane, home) = (ControlPlane::start(), Home::new());
+        control_plane.refuse(422, "enough");
+        let file = home.file("proxy.yaml", definition);
+        let mut command =
+            home.run_command(&control_plane, &["--proxy-type", kind, "--dataplane-file", &file]);
+        command.env("KUMA_DATAPLANE_RUNTIME_UNIFIED_PROXY_RESOURCES_AND_STATS_NAMING_ENABLED", "true");
+        Agent::start(&mut command).ends_with(1, &["enough"]);
+        let features = control_plane.requests()[0]["features"].as_array().unwrap().clone();
+        let unified = "feature-unified-proxy-resources-and-stats-naming";
+        assert!(features.iter().any(|feature| feature == unified), "{kind}: {features:?}");
+    }
+}

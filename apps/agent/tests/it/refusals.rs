@@ -16,6 +16,17 @@ fn a_control_plane_that_the_given_ca_does_not_vouch_for_is_not_talked_to() {
 }
 
 #[test]
+fn a_ca_certificate_that_serves_as_server_certificate_is_called_so() {
+    let control_plane = ControlPlane::with_certificate(Certificate::calling_itself_a_ca());
+    let home = Home::new();
+    let dataplane = home.file("dp.yaml", DATAPLANE);
+    let mut command = home.run_command(&control_plane, &["--dataplane-file", &dataplane]);
+    home.file("ca.pem", &Certificate::new().pem);
+    Agent::start(&mut command).ends_with(1, &["is not trusted", "uses a CA certificate (CA:TRUE"]);
+    assert!(control_plane.requests().is_empty());
+}
+
+#[test]
 fn a_host_that_the_certificate_is_not_for_is_not_talked_to() {
     let control_plane = ControlPlane::with_certificate(Certificate::of_another_host());
     Home::new().run(&control_plane, &[]).ends_with(1, &["is not trusted", "control-plane.example"]);
@@ -86,6 +97,27 @@ fn a_token_that_discovery_refuses_ends_the_agent_with_a_hint() {
 }
 
 #[test]
+fn a_proxy_of_a_zone_is_told_to_get_a_zone_token_and_where() {
+    const INGRESS: &str = "type: ZoneIngress\nname: gate\nnetworking: {address: 127.0.0.1, port: 10001}\n";
+    let expect =
+        ["hint: ", "`kumactl generate zone-token --zone ZONE --scope ingress`, on the global control plane"];
+    let refused_at = |control_plane: &ControlPlane| {
+        let home = Home::new();
+        let ingress = home.file("ingress.yaml", INGRESS);
+        let flags = ["--proxy-type", "ingress", "--dataplane-file", &ingress];
+        let agent = Agent::start(&mut home.run_command(control_plane, &flags));
+        let said = agent.said.clone();
+        agent.ends_with(1, &expect);
+        let said = said.lock().unwrap();
+        assert!(!said.contains("dataplane-token "), "{said}");
+    };
+    let without_token = ControlPlane::start();
+    without_token.refuse(422, "Zone Token is required.");
+    refused_at(&without_token);
+    refused_at(&ControlPlane::refusing_tokens());
+}
+
+#[test]
 fn an_agent_gives_up_when_the_control_plane_stays_away() {
     let (control_plane, home) = (ControlPlane::away(), Home::new());
     let agent = home.run(&control_plane, &["--cp-retry-max-duration", "500ms"]);
@@ -115,6 +147,20 @@ fn a_program_that_is_no_usable_envoy_is_refused() {
     let (control_plane, home) = (ControlPlane::away(), Home::new());
     let agent = home.run(&control_plane, &["--binary-path", "/nowhere/envoy"]);
     agent.ends_with(1, &["there is no Envoy at /nowhere/envoy"]);
+}
+
+#[test]
+fn an_envoy_that_does_not_say_its_version_is_waited_for_aloud() {
+    let (control_plane, home) = (ControlPlane::away(), Home::new());
+    let script = "#!/bin/sh\nwhile [ ! -e \"$0.go\" ]; do sleep 0.05; done\necho 'no version'\n";
+    let program = home.file("envoy", script);
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let agent = home.run(&control_plane, &["--binary-path", &program]);
+    agent.wait_until("a reason", |said| {
+        said.contains("waiting for `envoy --version`") && said.contains(&program)
+    });
+    home.file("envoy.go", "");
+    agent.ends_with(1, &["is not an Envoy"]);
 }
 
 #[test]

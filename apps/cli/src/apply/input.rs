@@ -8,12 +8,7 @@ use super::{
     plan::{self, Plan, Planned},
     sources,
 };
-use crate::{
-    cli::Global,
-    control_planes::pair,
-    failure::{Failure, Result},
-    terminal,
-};
+use crate::{cli::Global, control_planes::pair, failure::Result, terminal};
 
 #[derive(Debug, Args)]
 pub struct Input {
@@ -42,7 +37,7 @@ impl Input {
         let texts = sources::read(&self.files, self.recursive, global.api_timeout)?;
         let keys = plan::keys(&texts, &self.vars.iter().cloned().collect(), self.skip_unknown)?;
         if keys.is_empty() {
-            return Err(Failure::invalid("the input holds no resources"));
+            return Err(sources::nothing(&self.files));
         }
         Ok(keys)
     }
@@ -62,7 +57,7 @@ impl Input {
             terminal::warn(&format!("{} skipped:\n* {}", count(skipped.len()), skipped.join("\n* ")));
         }
         if planned.is_empty() && skipped.is_empty() {
-            return Err(Failure::invalid("the input holds no resources"));
+            return Err(sources::nothing(&self.files));
         }
         Ok(plan)
     }

@@ -13,6 +13,7 @@ use super::{
     place::{Located, Place},
     send::body,
     sources::Text,
+    unknown::{self, Unknown},
 };
 use crate::{
     client::Client,
@@ -31,7 +32,7 @@ const WRITTEN_ITSELF: &str = "a control plane writes this itself";
 pub struct Planned {
     pub draft: Draft,
     pub body: Value,
-    pub unknown_fields: Vec<String>,
+    pub unknown_fields: Vec<Unknown>,
     /// What was read as something else than is written.
     pub advice: Vec<String>,
     /// Why only a resource that exists already may have this name.
@@ -265,9 +266,13 @@ fn check(place: Place, value: Value, skip_unknown: bool) -> std::result::Result<
             return left_out(&place, &value, kind.name, &kind.refusal(), skip_unknown);
         }
         Err(format::Error::Violations { key, violations }) => {
-            return Err(mistakes(&place, &key, violations));
+            return Err(mistakes(&place, &key, &unknown::of_refused(&value), violations));
         }
-        Err(error) => return Err(vec![format!("{}: {error}", place.at(&field_of(&place, &error)))]),
+        Err(error) => {
+            let told = format!("{}: {error}", place.at(&field_of(&place, &error)));
+            let slips = unknown::of_refused(&value);
+            return Err(slips.iter().map(|slip| misspelt(&place, slip)).chain([told]).collect());
+        }
     };
     let draft = parsed.draft;
     let descriptor = draft.kind().descriptor();
@@ -289,21 +294,28 @@ fn check(place: Place, value: Value, skip_unknown: bool) -> std::result::Result<
         found.extend(of_new.clone());
     }
     checks::labels(&draft, &mut found);
+    let unknown_fields = unknown::of_read(&value, parsed.unknown_fields);
     if !found.is_empty() {
-        return Err(mistakes(&place, &draft.key, found));
+        return Err(mistakes(&place, &draft.key, &unknown_fields, found));
     }
     let old_name = of_new.iter().next().map(ToString::to_string);
     let body = body(value, &draft);
-    let (unknown_fields, advice) = (parsed.unknown_fields, parsed.advice);
+    let advice = parsed.advice;
     Ok(Checked::Planned(Box::new(Planned { draft, body, unknown_fields, advice, old_name, place })))
 }
 
-/// A line for each violation, at the line of its field.
-fn mistakes(place: &Place, key: &Key, violations: Violations) -> Vec<String> {
+/// A line for each unknown field and each violation, at the line of its field. A slip is often why something else is
+/// missing, so it comes first.
+fn mistakes(place: &Place, key: &Key, unknown: &[Unknown], violations: Violations) -> Vec<String> {
     let about = if key.name.is_empty() { key.kind.to_string() } else { key.to_string() };
     let line =
         |violation: resources::Violation| format!("{}: {about}: {violation}", place.at(&violation.field));
-    violations.into_vec().into_iter().map(line).collect()
+    let slips = unknown.iter().map(|slip| misspelt(place, slip));
+    slips.chain(violations.into_vec().into_iter().map(line)).collect()
+}
+
+fn misspelt(place: &Place, slip: &Unknown) -> String {
+    format!("{}: {slip}", place.at(&slip.path))
 }
 
 /// The field that a document cannot be read because of.

@@ -55,10 +55,10 @@ fn put(planned: &Planned, path: &str, client: &Client) -> Result<(Action, Vec<St
         .filter(|warning| warning.is_string())
         .map(cell::text)
         .collect();
-    for field in &planned.unknown_fields {
-        if !warnings.iter().any(|warning| warning.contains(field.as_str())) {
-            warnings.push(format!("unknown field {field}, it has no effect"));
-        }
+    for unknown in &planned.unknown_fields {
+        // The control plane does not say which field may be meant.
+        warnings.retain(|warning| !warning.starts_with(&format!("{}: unknown field", unknown.path)));
+        warnings.push(unknown.to_string());
     }
     Ok((action, warnings))
 }

@@ -1,16 +1,17 @@
 //! Where input comes from: files, directories, URLs, stdin.
 
 use std::{
-    fs::{self, File},
-    io::{self, Read},
+    fs, io,
     path::{Path, PathBuf},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
     time::Duration,
 };
 
 use resources::format::yaml::MAX_BYTES;
 
 use crate::{
-    client,
+    bounded, client,
     failure::{Failure, Result},
     terminal,
 };
@@ -19,6 +20,9 @@ use crate::{
 const MAX_TOTAL: usize = 4 * MAX_BYTES;
 /// How many files a directory may contribute.
 const MAX_FILES: usize = 100_000;
+
+/// How long stdin may say nothing before its reader is told that it is read.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// One text and the name that its mistakes are reported with.
 #[derive(Debug)]
@@ -30,9 +34,9 @@ pub struct Text {
 pub fn read(files: &[String], recursive: bool, timeout: Duration) -> Result<Vec<Text>> {
     if files.is_empty() {
         if terminal::stdin_is_terminal() {
-            return Err(Failure::invalid("nothing to apply: pass -f FILE, or pipe the input"));
+            return Err(Failure::invalid("no -f was given: pass -f FILE, or pipe the input"));
         }
-        return Ok(vec![stdin()?]);
+        return Ok(vec![unasked_stdin()?]);
     }
     if files.iter().filter(|file| *file == "-").count() > 1 {
         return Err(Failure::invalid("stdin can be read only once; pass one -f -"));
@@ -63,26 +67,40 @@ pub fn read(files: &[String], recursive: bool, timeout: Duration) -> Result<Vec<
     Ok(texts)
 }
 
+/// Why there is nothing in the input.
+pub fn nothing(files: &[String]) -> Failure {
+    Failure::invalid(match files {
+        [] => "no -f was given, and stdin holds no resources: pass -f FILE, or pipe the input",
+        _ => "the input holds no resources",
+    })
+}
+
+/// Reads stdin although nobody named it. It may be one that never says anything, of a job or a container.
+fn unasked_stdin() -> Result<Text> {
+    let (reading, silence) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        if silence.recv_timeout(SILENCE) == Err(RecvTimeoutError::Timeout) {
+            terminal::talk("no -f was given: waiting for the end of stdin; -f FILE reads a file");
+        }
+    });
+    let text = stdin();
+    drop(reading);
+    text
+}
+
 fn stdin() -> Result<Text> {
-    bounded("stdin".to_owned(), io::stdin().lock())
+    named("stdin".to_owned(), bounded::all(io::stdin().lock(), MAX_BYTES))
 }
 
 fn from_file(path: &Path) -> Result<Text> {
-    let name = path.display().to_string();
-    let file = File::open(path).map_err(|error| Failure::invalid(format!("{name}: {error}")))?;
-    bounded(name, file)
+    named(path.display().to_string(), bounded::file(path, MAX_BYTES))
 }
 
-/// Reads no more than a text may have: a device or a pipe need not end.
-fn bounded(name: String, from: impl Read) -> Result<Text> {
-    let mut bytes = Vec::new();
-    let read = from.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Failure::invalid(format!("{name}: {error}")))?;
-    if bytes.len() > MAX_BYTES {
-        return Err(Failure::invalid(format!(
-            "{name}: larger than {MAX_BYTES} bytes, the most that one text may have; split it"
-        )));
-    }
+fn named(name: String, read: io::Result<Vec<u8>>) -> Result<Text> {
+    let bytes = read.map_err(|error| {
+        let advice = if error.kind() == io::ErrorKind::FileTooLarge { "; split it" } else { "" };
+        Failure::invalid(format!("{name}: {error}{advice}"))
+    })?;
     Ok(Text { name, bytes })
 }
 

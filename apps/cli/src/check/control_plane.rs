@@ -64,13 +64,15 @@ fn user(client: &Client, report: &mut Report) {
 
 fn versions(index: &Value, report: &mut Report) {
     let (own, speaks) = (env!("CARGO_PKG_VERSION"), text(&index["version"]));
-    let server = match index["implementationVersion"].as_str() {
-        Some(version) => format!("{} {version}", text(&index["implementation"])),
-        None => format!("{} {speaks}", text(&index["product"])),
+    let implementation = text(&index["implementationVersion"]);
+    let server = if implementation.is_empty() {
+        format!("{} {speaks}", text(&index["product"]))
+    } else {
+        format!("{} {implementation}", text(&index["implementation"]))
     };
     let message = format!("kumactl {own}, control plane {server}, which speaks Kuma {speaks}");
     let same = speaks.starts_with(&format!("{SPEAKS}."))
-        && index["implementationVersion"].as_str().is_none_or(|version| minor(version) == minor(own));
+        && (implementation.is_empty() || minor(&implementation) == minor(own));
     if same {
         report.ok("versions", message);
     } else {

@@ -5,7 +5,7 @@
 mod evidence;
 mod mesh;
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
 use clap::{Args, ValueEnum};
 use resources::duration::GoDuration;
@@ -24,6 +24,9 @@ use crate::{
 };
 use evidence::Evidence;
 use mesh::{Mesh, Mode};
+
+/// The most that is read of the answer to a question.
+const LONGEST_ANSWER: u64 = 1024;
 
 const MEANING: &str = "\
 Steps, in this order; each is skipped where it is done already:
@@ -213,7 +216,7 @@ impl Walk<'_> {
         }
         say(step, "continue? [y/N] (--yes skips this question)");
         let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer)?;
+        io::stdin().lock().take(LONGEST_ANSWER).read_line(&mut answer)?;
         let agreed = matches!(answer.trim(), "y" | "Y" | "yes");
         if !agreed {
             say(step, "not confirmed, nothing was changed");
@@ -228,7 +231,8 @@ impl Walk<'_> {
         let suggestions = self.suggestions()?;
         for answer in &suggestions {
             let window = &answer["window"];
-            let since = window["since"].as_str().unwrap_or("never");
+            let since = text(&window["since"]);
+            let since = if since.is_empty() { "never" } else { &since };
             say(step, &format!("calls are observed since {since} ({} s)", number(&window["seconds"])));
             items(&answer["warnings"]).iter().for_each(|it| terminal::warn(&text(it)));
         }

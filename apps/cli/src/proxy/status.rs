@@ -1,5 +1,7 @@
 //! `proxy status`: for every proxy and kind of configuration, whether it runs what it was sent.
 
+use std::sync::{Mutex, PoisonError};
+
 use clap::Args;
 use resources::{Kind, naming::classify};
 use serde_json::{Map, Value, json};
@@ -14,7 +16,8 @@ use crate::{
         dataplane::{ask, attempted},
     },
     output::{self, Format, Output},
-    pages, terminal,
+    pages, parallel, terminal,
+    types::Type,
 };
 
 const MEANING: &str = "\
@@ -41,6 +44,9 @@ pub struct Status {
     output: Output,
 }
 
+/// So many proxies are asked for, whose insights say that they are stale.
+const MOST_ASKED: usize = 200;
+
 /// A kind of configuration: its field in insights and the word for one of its resources.
 const TYPES: [(&str, &str); 5] =
     [("cds", "cluster"), ("eds", "endpoints"), ("lds", "listener"), ("rds", "routes"), ("sds", "secret")];
@@ -57,7 +63,8 @@ impl Status {
                     .items
             }
         };
-        let items: Vec<Value> = overviews.iter().map(status).collect();
+        let mut items: Vec<Value> = overviews.iter().map(status).collect();
+        catch_up(&mut items, client);
         let document = || match (&self.name, items.first()) {
             (Some(_), Some(one)) => one.clone(),
             _ => json!({ "total": items.len(), "items": items, "next": null }),
@@ -122,6 +129,42 @@ pub fn status(overview: &Value) -> Value {
     })
 }
 
+/// Brings items up to date that are stale by the insights of their proxies, which are written now and then: the control
+/// plane knows whether a proxy has acknowledged everything meanwhile. Of many, the first ones are asked for.
+pub fn catch_up(items: &mut [Value], client: &Client) {
+    let stale = items.iter_mut().filter(|item| item["state"] == "stale").take(MOST_ASKED);
+    let stale: Vec<Mutex<&mut Value>> = stale.map(Mutex::new).collect();
+    let asked = parallel::map(&stale, |item| {
+        let mut item = item.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_synced(&item, client) {
+            acknowledge(&mut item);
+        }
+        Ok(())
+    });
+    // Asking has no failure: without an answer, the insight is what is known.
+    drop(asked);
+}
+
+fn is_synced(item: &Value, client: &Client) -> bool {
+    let word = |field: &str| item[field].as_str().unwrap_or_default();
+    let path = format!("{}/_sync", Type::of_kind(Kind::Dataplane).item(word("mesh"), word("name")));
+    // Kuma does not answer this.
+    let answer =
+        client.get(&path).and_then(|answer| answer.json("could not find out whether the proxy follows"));
+    answer.is_ok_and(|answer| answer["state"] == "synced")
+}
+
+/// Notes that a proxy has acknowledged all that it was sent.
+fn acknowledge(item: &mut Value) {
+    item["state"] = "synced".into();
+    for of in item["types"].as_object_mut().into_iter().flat_map(Map::values_mut) {
+        if of["state"] == "stale" {
+            of["state"] = "synced".into();
+            of["acknowledged"] = number(&of["sent"]).saturating_sub(number(&of["rejected"])).into();
+        }
+    }
+}
+
 /// What a proxy refuses, with the resource to blame: as the control plane says, or by its name.
 fn rejection(said: &Value) -> Value {
     let kri = match said["kri"].as_str() {
@@ -175,10 +218,8 @@ fn refusals(items: &[Value]) -> String {
         for rejection in item["rejections"].as_array().into_iter().flatten() {
             let kind = text(&rejection["type"]);
             let noun = TYPES.iter().find(|(known, _)| *known == kind).map_or("resource", |(_, noun)| noun);
-            let blame = match rejection["kri"].as_str() {
-                Some(kri) => format!(", which comes from {kri}"),
-                None => String::new(),
-            };
+            let kri = text(&rejection["kri"]);
+            let blame = if kri.is_empty() { kri } else { format!(", which comes from {kri}") };
             out.push_str(&format!(
                 "\n{} rejected {noun} {}{blame}:\n",
                 text(&item["name"]),

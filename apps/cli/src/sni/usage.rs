@@ -118,10 +118,11 @@ fn talk(proxies: &Value) {
     }
     for proxy in all {
         let (kind, name) = (text(&proxy["type"]), text(&proxy["name"]));
-        if let Some(error) = proxy["error"].as_str() {
+        let error = text(&proxy["error"]);
+        if !error.is_empty() {
             // Most reasons name the proxy themselves.
             let named = error.starts_with(&kind);
-            let reason = if named { error.to_owned() } else { format!("{kind} {name:?}: {error}") };
+            let reason = if named { error } else { format!("{kind} {name:?}: {error}") };
             terminal::warn(&format!("no counts: {reason}"));
         }
         let unknown = number(&proxy["unknown"]);

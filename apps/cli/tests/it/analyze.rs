@@ -104,3 +104,30 @@ fn files_are_looked_at_without_a_control_plane() {
     assert_eq!(done.out, "Nothing is wrong.\n");
     assert!(done.err.contains("mesh other is not in the input"), "{}", done.err);
 }
+
+#[test]
+fn unknown_fields_of_files_are_findings() {
+    let program = Program::new();
+    let text = "type: Mesh\nname: m\nmeshServces: {mode: Exclusive}\n---\ntype: MeshTimeout\nmesh: m\nname: t\nspec:\n  bogus: 1\n  \
+                to: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 1s}}]\n";
+    program.file("slips.yaml", text);
+    let analyze = ["analyze", "-f", "slips.yaml", "-o", "json", "--fail-on", "warn"];
+    let found = program.run(&analyze).answered(3).json();
+    let slips: Vec<(&str, &str)> = found["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|item| item["code"] == "unknown-field")
+        .map(|item| (item["kri"].as_str().unwrap(), item["message"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        slips,
+        [
+            (
+                "kri_m____m_",
+                "unknown field meshServces, it has no effect; did you mean \"meshServices\"? (slips.yaml:3)"
+            ),
+            ("kri_mt_m___t_", "unknown field spec.bogus, it has no effect (slips.yaml:9)"),
+        ]
+    );
+}

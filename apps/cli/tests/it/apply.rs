@@ -113,6 +113,7 @@ fn the_kubernetes_form_is_sent_in_universal_form() {
         (&json!("MeshTimeout"), &json!("shop"), &json!("slow.demo"))
     );
     assert_eq!(stored["labels"]["k8s.kuma.io/namespace"], "demo");
+    assert_eq!(stored["kri"].as_str().unwrap().split('_').skip(4).collect::<Vec<_>>(), ["demo", "slow", ""]);
 }
 
 #[test]

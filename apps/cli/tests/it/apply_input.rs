@@ -204,3 +204,52 @@ fn what_is_unknown_is_skipped_and_listed_when_asked_for() {
     let nothing = program.run_with_stdin(&["apply", "--skip-unknown"], "type: TrafficRoute\nname: x\n").ok();
     nothing.says("1 resource skipped");
 }
+
+#[test]
+fn a_slip_in_a_field_is_told_before_what_is_missing_because_of_it() {
+    let told = |text: &str| {
+        let program = Program::new();
+        program.file("t.yaml", text);
+        let said = program.run(&["apply", "--dry-run", "-f", "t.yaml"]).failed(2).err;
+        said.lines().skip(1).map(str::to_owned).collect::<Vec<String>>()
+    };
+    // The schema misses a field, the rules of the kind miss one, a value cannot be read.
+    let told_first = told(
+        "type: MeshTimeout\nname: t\nspec:\n  to:\n  - targetRfe: {kind: Mesh}\n    default: {connectionTimeout: 1s}\n",
+    );
+    assert_eq!(
+        told_first[0],
+        "t.yaml:5: unknown field spec.to[0].targetRfe, it has no effect; did you mean \"targetRef\"?"
+    );
+    assert!(told_first[1].contains("spec.to[0].targetRef"), "{told_first:?}");
+    let told_first = told(
+        "type: MeshTimeout\nname: t\nspec:\n  to:\n  - targetRef: {kind: Mesh}\n    default:\n      conectionTimeout: 1s\n",
+    );
+    assert_eq!(
+        told_first[0],
+        "t.yaml:7: unknown field spec.to[0].default.conectionTimeout, it has no effect; did you mean \"connectionTimeout\"?"
+    );
+    assert!(told_first[1].contains("at least one timeout should be configured"), "{told_first:?}");
+    let told_first = told(
+        "apiVersion: kuma.io/v1alpha1\nkind: Mesh\nmetadata: {name: m}\nspec:\n  mtsl: {}\n  mtls:\n    enabledBackend: [1]\n",
+    );
+    assert_eq!(told_first[0], "t.yaml:5: unknown field spec.mtsl, it has no effect; did you mean \"mtls\"?");
+    assert!(told_first[1].contains("enabledBackend"), "{told_first:?}");
+}
+
+#[test]
+fn apply_without_a_file_says_so() {
+    let program = Program::new();
+    program.run(&["apply"]).failed(2).says("no -f was given, and stdin holds no resources: pass -f FILE");
+    program.run_with_stdin(&["apply", "-f", "-"], "").failed(2).says("the input holds no resources");
+    // An input that stays silent, as that of a job may.
+    let mut child =
+        program.command(&["apply", "--dry-run"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let silent = child.stdin.take().unwrap();
+    let mut said = String::new();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut stderr, &mut said).unwrap();
+    assert_eq!(said, "no -f was given: waiting for the end of stdin; -f FILE reads a file\n");
+    drop(silent);
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+}

@@ -193,7 +193,7 @@ fn a_token_is_tried_before_it_is_kept() {
 }
 
 #[test]
-fn a_local_administrators_token_is_tried_too() {
+fn a_local_administrators_token_counts() {
     let control_plane = ControlPlane::start();
     let program = Program::new();
     let add = ["config", "control-planes", "add", "--name", "x", "--address", &control_plane.url];
@@ -203,4 +203,47 @@ fn a_local_administrators_token_is_tried_too() {
         .says("the control plane does not accept your credentials")
         .says("the token is malformed");
     program.run(&add).ok();
+}
+
+#[test]
+fn plain_http_where_tls_is_spoken_and_tls_where_it_is_not_are_told_apart() {
+    let program = Program::new();
+    let hint = |address: &str, more: &[&str]| {
+        let add = ["config", "control-planes", "add", "--name", "x", "--address", address];
+        let said = program.run(&[&add[..], more].concat()).failed(1).err;
+        said.split("\nhint: ").nth(1).unwrap_or_else(|| panic!("{said}")).to_owned()
+    };
+    let plain = ControlPlane::start();
+    for more in [&[][..], &["--skip-verify"]] {
+        let said = hint(&plain.url.replace("http:", "https:"), more);
+        assert!(
+            said.starts_with(
+                "the server at this port does not speak TLS: its address must begin with http://"
+            ),
+            "{said}"
+        );
+    }
+    let (with_tls, _) = Server::start_tls();
+    let said = hint(&with_tls.url.replace("https:", "http:"), &[]);
+    assert!(said.starts_with("the server at this port does not speak plain HTTP."), "{said}");
+    assert!(said.contains("the address must begin with https://"), "{said}");
+    // As Kuma's control plane answers, which is written in Go.
+    let go = Server::start();
+    go.forget("GET", "/");
+    go.reply("GET", "/", 400, &[], "Client sent an HTTP request to an HTTPS server.\n");
+    let said = hint(&go.url, &[]);
+    assert!(said.contains("the address must begin with https://"), "{said}");
+    let (untrusted, _) = Server::start_tls();
+    let said = hint(&untrusted.url, &[]);
+    assert!(said.starts_with("the certificate is not trusted"), "{said}");
+}
+
+#[test]
+fn a_ca_certificate_that_serves_as_server_certificate_is_called_so() {
+    let (server, certificate) = Server::start_tls_as_ca();
+    let program = Program::new();
+    let ca = program.file("ca.pem", certificate);
+    let add =
+        ["config", "control-planes", "add", "--name", "x", "--address", &server.url, "--ca-cert-file", &ca];
+    program.run(&add).failed(1).says("hint: the server uses a CA certificate (CA:TRUE").says("--skip-verify");
 }

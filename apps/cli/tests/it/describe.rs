@@ -60,7 +60,12 @@ fn a_proxy_is_described_with_its_connection_and_its_policies() {
     assert!(ran.out.contains("\nSpec:\n  networking:\n"), "{ran:#?}");
     assert!(ran.out.contains("\nPolicies that select it (1):\n  MeshTimeout/slow\n"), "{ran:#?}");
     let gone = program.run(&["describe", "dataplane", "gone"]).ok();
-    assert!(gone.out.contains("\nConnection:\n  offline: its last connection began "), "{gone:#?}");
+    let connection = gone.out.split("\nConnection:\n  ").nth(1).unwrap().lines().next().unwrap();
+    assert!(connection.starts_with("offline: its last connection began "), "{gone:#?}");
+    assert!(
+        connection.ends_with(" ago (2026-01-02T04:04:05Z)") && connection.contains(" ago and ended "),
+        "{gone:#?}"
+    );
     let json = program.run(&["describe", "dataplane", "web-1", "-o", "json"]).ok().json();
     assert_eq!(json["connection"]["state"], "synced");
     assert_eq!(json["policies"], json!(["MeshTimeout/slow"]));
@@ -115,6 +120,11 @@ fn zones_and_zone_proxies_are_described_with_their_connection() {
         control_plane.overview(&overview);
         let ran = Program::at(&control_plane.url).run(&["describe", &kind.to_lowercase(), name]).ok();
         assert!(ran.out.contains("\nConnection:\n  online: connected "), "{ran:#?}");
+        overview[format!("{kind}Insight")]["subscriptions"][0]["disconnectTime"] =
+            json!("2026-01-02T04:04:05Z");
+        control_plane.overview(&overview);
+        let ran = Program::at(&control_plane.url).run(&["describe", &kind.to_lowercase(), name]).ok();
+        assert!(ran.out.contains(" ago (2026-01-02T04:04:05Z)\n"), "{ran:#?}");
     }
 }
 

@@ -174,3 +174,11 @@ fn a_status_that_the_control_plane_writes_meanwhile_is_no_conflict() {
     let spec = control_plane.spec(Kind::MeshService, "default", "backend");
     assert_eq!(spec["ports"][0]["appProtocol"], "tcp");
 }
+
+#[test]
+fn a_slip_is_told_with_the_field_that_is_meant() {
+    let edited = Edited::new();
+    let ran = edited.run("grep -q '^# ' \"$1\" || sed -i 's/connectionTimeout/conectionTimeout/' \"$1\"");
+    let slip = "unknown field spec.to[0].default.conectionTimeout, it has no effect; did you mean \"connectionTimeout\"?";
+    assert!(ran.code == 1 && ran.err.contains(slip), "{ran:#?}");
+}

@@ -27,6 +27,7 @@ fn filled() -> ControlPlane {
     for resource in [
         json!({"type": "Mesh", "name": "shop", "mtls": {"enabledBackend": "ca-1", "backends": [
             {"name": "ca-1", "type": "builtin", "conf": {"caCert": {"expiration": "10d"}}},
+            {"name": "spare", "type": "builtin", "conf": {"caCert": {"expiration": "20d"}}},
             {"name": "own", "type": "provided", "conf": {"cert": {"secret": "x"}, "key": {"secret": "y"}}}]}}),
         global("envoy-admin-ca"),
         global("inter-cp-ca"),
@@ -37,6 +38,8 @@ fn filled() -> ControlPlane {
         in_mesh("DataplaneInsight", "web-1", synced()),
         in_mesh("MeshAccessLog", "logs", json!({"spec": {"to": to}})),
         in_mesh("Secret", "key", json!({"data": "eA=="})),
+        in_mesh("Secret", "shop.ca-builtin-cert-ca-1", json!({"data": "eA=="})),
+        in_mesh("Secret", "shop.ca-builtin-key-ca-1", json!({"data": "eA=="})),
     ] {
         control_plane.store(resource);
     }
@@ -65,16 +68,17 @@ fn profiles_say_which_types_are_exported_and_the_order_is_that_of_applying() {
         assert_eq!(names(&exported(&control_plane.url, arguments)), expect, "{arguments:?}");
     };
     let keys = ["GlobalSecret/zone-token-signing-key-1", "GlobalSecret/user-token-signing-key-1"];
-    let federation = [&["Mesh/shop", "Secret/key"][..], &keys].concat();
+    let secrets = ["Secret/key", "Secret/shop.ca-builtin-cert-ca-1", "Secret/shop.ca-builtin-key-ca-1"];
+    let federation = [&["Mesh/shop"], &secrets[..], &keys].concat();
     check(&[], &federation);
     check(&["--profile", "federation"], &federation);
-    let policies = ["Mesh/shop", "Secret/key", "MeshAccessLog/logs"];
+    let policies = [&["Mesh/shop"], &secrets[..], &["MeshAccessLog/logs"]].concat();
     check(&["-p", "federation-with-policies"], &[&policies[..], &keys].concat());
     let rest = ["MeshAccessLog/logs", "Zone/east"];
     check(&["-p", "no-dataplanes"], &[&["Mesh/shop"], &rest[..]].concat());
     let all = [&["Dataplane/web-1", "DataplaneInsight/web-1"], &rest[..]].concat();
     check(&["-p", "all"], &[&["Mesh/shop"], &all[..]].concat());
-    check(&["-p", "all", "-a"], &[&["Mesh/shop", "Secret/key"], &all[..], &keys].concat());
+    check(&["-p", "all", "-a"], &[&["Mesh/shop"], &secrets[..], &all[..], &keys].concat());
 }
 
 #[test]
@@ -86,7 +90,19 @@ fn a_mesh_brings_its_authority_along_and_gets_no_policies_of_its_own() {
     let backends = &mesh["mtls"]["backends"];
     let conf = json!({"cert": {"secret": "shop.ca-builtin-cert-ca-1"}, "key": {"secret": "shop.ca-builtin-key-ca-1"}});
     assert_eq!((&backends[0]["type"], &backends[0]["conf"]), (&json!("provided"), &conf));
-    assert_eq!(backends[1]["conf"], json!({"cert": {"secret": "x"}, "key": {"secret": "y"}}));
+    assert_eq!(backends[2]["conf"], json!({"cert": {"secret": "x"}, "key": {"secret": "y"}}));
+}
+
+#[test]
+fn an_authority_that_was_never_made_is_left_for_the_other_control_plane_to_make() {
+    let control_plane = filled();
+    for profile in ["federation", "all"] {
+        let mesh = exported(&control_plane.url, &["-p", profile]).remove(0);
+        let spare = json!({"name": "spare", "type": "builtin", "conf": {"caCert": {"expiration": "20d"}}});
+        assert_eq!(mesh["mtls"]["backends"][1], spare, "{profile}");
+    }
+    let text = Program::at(&control_plane.url).run(&["export"]).ok().out;
+    assert!(!text.contains("ca-builtin-cert-spare"), "{text}");
 }
 
 #[test]

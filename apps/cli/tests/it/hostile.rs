@@ -1,11 +1,14 @@
 //! A control plane, or another server in its place, that sends the client elsewhere or writes to its terminal,
 //! and readers that leave early.
 
-use std::process::Stdio;
+use std::{
+    io::{Read, Write},
+    process::{Command, Stdio},
+};
 
 use serde_json::{Value, json};
 
-use crate::{program::Program, server::Server};
+use crate::{control_plane::ControlPlane, program::Program, server::Server};
 
 const MESH: &str = "type: Mesh\nname: a\n";
 
@@ -150,6 +153,202 @@ fn input_without_an_end_is_refused_before_memory_is() {
     let zero = std::fs::File::open("/dev/zero").unwrap();
     let ended = program.command(&["apply", "--dry-run"]).stdin(zero).output().unwrap();
     assert!(String::from_utf8_lossy(&ended.stderr).contains("stdin: larger than"), "{ended:?}");
+}
+
+/// Runs with at most so much memory, so that what is read without a bound ends the run.
+fn run_in_small(program: &Program, arguments: &[&str]) -> (Option<i32>, String) {
+    let kumactl = program.command(&[]).get_program().to_owned();
+    let mut command = Command::new("sh");
+    // Kilobytes of addresses: more than the largest input, far less than a device has.
+    command.args(["-c", "ulimit -v 600000; exec \"$0\" \"$@\""]).arg(kumactl).args(arguments);
+    command.env("HOME", program.home.path()).stdin(Stdio::null());
+    let ended = command.output().unwrap();
+    (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
+}
+
+#[test]
+fn no_file_is_read_without_a_bound() {
+    let program = Program::new();
+    let zero = "/dev/zero";
+    let add = ["config", "control-planes", "add", "--name", "x", "--address", "https://localhost:1"];
+    for arguments in [
+        &["get", "meshes", "--config-file", zero][..],
+        &[&add[..], &["--ca-cert-file", zero]].concat(),
+        &["generate", "public-key", "--signing-key-path", zero],
+        &["install", "transparent-proxy", "--dry-run", "--transparent-proxy-config", zero],
+        &["migrate", "policies", "-f", zero],
+        &["delete", "-f", zero],
+        &["diff", "-f", zero],
+    ] {
+        let (code, said) = run_in_small(&program, arguments);
+        assert!(
+            said.contains("larger than ") && matches!(code, Some(1 | 2)),
+            "{arguments:?}: {code:?} {said}"
+        );
+    }
+    // A pipe is read like a file, to its end or to the bound.
+    let pipe = program.home.path().join("pipe");
+    make_pipe(&pipe);
+    let mut writer = Command::new("sh");
+    let writer = writer.args(["-c", "cat /dev/zero > \"$0\""]).arg(&pipe).stderr(Stdio::null());
+    let mut writer = writer.spawn().unwrap();
+    let (code, said) = run_in_small(&program, &["apply", "--dry-run", "-f", &pipe.display().to_string()]);
+    assert!(said.contains("pipe: larger than ") && code == Some(2), "{code:?} {said}");
+    // Its reader is gone.
+    writer.wait().unwrap();
+}
+
+fn make_pipe(path: &std::path::Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// Answers every request with the beginning of an answer, and then for ever with the same.
+fn endless(beginning: &'static str, rest: &'static str) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut request = [0; 8192];
+            let _ = stream.read(&mut request);
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
+            let rest = rest.repeat(64 * 1024 / rest.len());
+            let mut sent = stream.write_all(format!("{head}{beginning}").as_bytes());
+            while sent.is_ok() {
+                sent = stream.write_all(rest.as_bytes());
+            }
+        }
+    });
+    url
+}
+
+#[test]
+fn an_answer_without_an_end_is_a_failure() {
+    let url = endless("{\"items\": [", " ");
+    let program = Program::at(&url);
+    for command in
+        ["get meshes", "get mesh a", "export", "check", "proxy status", "inspect dataplane a", "version"]
+    {
+        let arguments: Vec<&str> = command.split(' ').collect();
+        let (code, said) = run_in_small(&program, &arguments);
+        // Its own version is known, and checks report what failed.
+        let expected = if command == "version" { Some(0) } else { Some(1) };
+        assert!(code == expected, "{command}: {code:?} {said}");
+        assert!(!said.contains("memory") && !said.contains("panicked"), "{command}: {said}");
+    }
+    let (code, said) = run_in_small(&program, &["apply", "--dry-run", "-f", &url]);
+    assert!(code == Some(1) && said.contains("could not fetch"), "{code:?} {said}");
+}
+
+#[test]
+fn a_list_of_ever_new_pages_ends() {
+    // Each page is the first of a list that goes on somewhere else.
+    let server = Server::start();
+    for offset in 0..20_001_u64 {
+        let next = format!("http://cp/meshes?after=x{offset}");
+        let skipped = match offset {
+            0 => String::new(),
+            offset => format!("&after=x{}&offset={offset}", offset - 1),
+        };
+        let page = json!({"total": 1, "items": [{"type": "Mesh", "name": "a"}], "next": next});
+        server.on("GET", &format!("/meshes?size=1000{skipped}"), 200, page);
+    }
+    Program::of(&server)
+        .run(&["get", "meshes"])
+        .failed(1)
+        .says("the list does not end: it has more than 10000 pages");
+}
+
+#[test]
+fn what_is_no_token_is_not_given_out_as_one() {
+    let server = Server::start();
+    let program = Program::of(&server);
+    for answer in ["", "a b", "token\nexport PATH=/evil", "\u{1b}[2J"] {
+        server.reply("POST", "/tokens/user", 200, &[], answer);
+        let ran = program.run(&["generate", "user-token", "--name", "x", "--valid-for", "1h"]).failed(1);
+        ran.says("the control plane returned no token");
+        server.forget("POST", "/tokens/user");
+    }
+}
+
+const KEY: &str = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7";
+
+/// The key in the forms in which it may stand in a file.
+fn keys() -> Vec<(String, String)> {
+    let pem = format!("-----BEGIN PRIVATE KEY-----\n{KEY}\n{KEY}\n-----END PRIVATE KEY-----\n");
+    let block = pem.lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let escaped = pem.replace('\n', "\\n");
+    use base64::{Engine, prelude::BASE64_STANDARD};
+    let encoded = BASE64_STANDARD.encode(&pem);
+    let mut files = Vec::new();
+    let mut file = |name: &str, text: String| files.push((name.to_owned(), text));
+    file("key.pem", pem.clone());
+    file("broken.yaml", format!("type: Secret\nname: a\ndata: |\n{block}bad: : x\n"));
+    file("inside.yaml", format!("type: Secret\nname: a\ndata:\n{block}  bad: : x\n"));
+    file("twice.yaml", format!("? {KEY}\n: x\n? {KEY}\n: x\n"));
+    file("anchor.yaml", format!("a: *{KEY}\n"));
+    file("tag.yaml", format!("a: !!{KEY} b\n"));
+    file("line.json", format!("{{\"type\": \"Secret\", \"name\": \"a\", \"data\": \"{encoded}\" x}}"));
+    file("name.yaml", format!("type: Secret\nname: \"{escaped}\"\ndata: eA==\n"));
+    file("kind.yaml", format!("type: \"{escaped}\"\nname: a\n"));
+    file("label.yaml", format!("type: Mesh\nname: a\nlabels: {{team: \"{encoded}\"}}\n"));
+    file(
+        "place.yaml",
+        format!(
+            "type: Mesh\nname: a\nmtls: {{enabledBackend: a, backends: [{{name: a, type: provided, conf: {{cert: {{inline: \"{encoded}\"}}, key: \"{escaped}\"}}}}]}}\n"
+        ),
+    );
+    file("number.yaml", format!("type: MeshService\nname: a\nspec: {{ports: [{{port: \"{escaped}\"}}]}}\n"));
+    file(
+        "word.yaml",
+        format!(
+            "type: MeshTimeout\nname: a\nspec: {{targetRef: {{kind: \"{encoded}\"}}, to: \"{escaped}\"}}\n"
+        ),
+    );
+    file(
+        "duration.yaml",
+        format!(
+            "type: MeshTimeout\nname: a\nspec: {{to: [{{targetRef: {{kind: Mesh}}, default: {{connectionTimeout: \"{escaped}\"}}}}]}}\n"
+        ),
+    );
+    file("field.yaml", format!("type: MeshTimeout\nname: a\nspec: {{\"{encoded}\": 1}}\n"));
+    files
+}
+
+#[test]
+fn no_error_shows_the_beginning_of_a_private_key() {
+    let control_plane = ControlPlane::start();
+    let program = Program::at(&control_plane.url);
+    for (name, text) in keys() {
+        program.file(&name, &text);
+        let dry = ["apply", "--dry-run", "-o", "name"];
+        for command in [&dry[..], &["apply"], &["diff"], &["analyze"], &["delete"], &["migrate", "policies"]]
+        {
+            let ran = program.run(&[command, &["-f", &name]].concat());
+            for part in [&KEY[..12], "LS0tLS1CRUdJTiBQUklW", "-----BEGIN PRIVATE"] {
+                assert!(!ran.err.contains(part), "{name} {command:?}: {ran:#?}");
+            }
+        }
+    }
+    let config = program.file(".kumactl/config", format!("contexts:\n- name: {KEY}\n  x: : y\n"));
+    let ran = program.run(&["get", "meshes", "--config-file", &config]).failed(2);
+    assert!(!ran.err.contains(&KEY[..12]), "{ran:#?}");
+}
+
+#[test]
+fn no_answer_of_a_server_makes_an_error_show_a_private_key() {
+    let server = Server::start();
+    let pem = format!("-----BEGIN PRIVATE KEY-----\n{KEY}\n-----END PRIVATE KEY-----");
+    let reason =
+        json!({"title": "no", "detail": "no", "invalid_parameters": [{"field": "data", "reason": pem}]});
+    server.on("PUT", "/meshes/a", 400, reason.clone());
+    let refused = json!({"type": "Mesh", "name": "a", "place": "resources[0]", "problem": reason});
+    server.on("POST", "/meshes/a/_what-if", 200, json!({"changes": [], "refused": [refused]}));
+    let program = Program::of(&server);
+    for command in [&["apply", "-f", "-"][..], &["diff", "-f", "-"]] {
+        let ran = program.run_with_stdin(command, MESH);
+        assert!(ran.err.contains("not shown") && !ran.err.contains(&KEY[..12]), "{command:?} {ran:#?}");
+    }
 }
 
 #[test]

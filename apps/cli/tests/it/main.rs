@@ -18,6 +18,7 @@ mod diff;
 mod edit;
 mod explain;
 mod export;
+mod forged;
 mod generate;
 mod get;
 mod graph;

@@ -66,6 +66,19 @@ impl Server {
             jiff::Timestamp::now(),
         )
         .unwrap();
+        Server::showing(&pair.certificate, &pair.key)
+    }
+
+    /// The same with the certificate of a CA as its own.
+    pub fn start_tls_as_ca() -> (Server, String) {
+        let mut params =
+            rcgen::CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        Server::showing(&params.self_signed(&key).unwrap().pem(), &key.serialize_pem())
+    }
+
+    fn showing(certificate: &str, key: &str) -> (Server, String) {
         use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -73,11 +86,11 @@ impl Server {
             .unwrap()
             .with_no_client_auth()
             .with_single_cert(
-                vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()],
-                PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap(),
+                vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
             )
             .unwrap();
-        (Server::listen("https", Some(Arc::new(config))), pair.certificate)
+        (Server::listen("https", Some(Arc::new(config))), certificate.to_owned())
     }
 
     fn listen(scheme: &str, tls: Option<Arc<rustls::ServerConfig>>) -> Server {
@@ -119,9 +132,14 @@ impl Server {
         self.state.lock().unwrap().routes.entry(route).or_default().push_back(reply);
     }
 
+    /// Leaves a route without an answer.
+    pub fn forget(&self, method: &str, path: &str) {
+        self.state.lock().unwrap().routes.remove(&(method.to_owned(), path.to_owned()));
+    }
+
     /// Teaches another answer than before.
     pub fn replace(&self, method: &str, path: &str, status: u16, body: Value) {
-        self.state.lock().unwrap().routes.remove(&(method.to_owned(), path.to_owned()));
+        self.forget(method, path);
         self.on(method, path, status, body);
     }
 

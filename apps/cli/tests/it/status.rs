@@ -74,6 +74,33 @@ fn the_exit_code_says_whether_everything_is_synced() {
 }
 
 #[test]
+fn a_proxy_that_has_caught_up_since_its_insight_was_written_is_not_stale() {
+    let mut late = synced();
+    late["eds"]["responsesSent"] = json!("5");
+    let (control_plane, program) =
+        with(&[("a", connected(&late)), ("behind", connected(&late)), ("elsewhere", connected(&late))]);
+    let answers = |name: &str, wanted: &str| {
+        let sync = || control_plane.get(&format!("/meshes/default/dataplanes/{name}/_sync"));
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while sync()["state"] != wanted {
+            assert!(std::time::Instant::now() < deadline, "{name} is not {wanted}: {}", sync());
+        }
+    };
+    let caught_up = control_plane.connect("a", &[]);
+    caught_up.acknowledges(&[]);
+    answers("a", "synced");
+    let _behind = control_plane.connect("behind", &[]);
+    answers("behind", "behind");
+    let shown = program.run(&["proxy", "status"]).answered(4);
+    let eds: Vec<&str> = shown.lines()[1..].iter().map(|line| cells(line)[4]).collect();
+    assert_eq!(eds, ["synced", "stale", "stale"], "{shown:#?}");
+    let one = program.run(&["proxy", "status", "a", "-o", "json"]).answered(0).json();
+    assert_eq!((&one["state"], &one["types"]["eds"]["state"]), (&json!("synced"), &json!("synced")));
+    let described = program.run(&["describe", "dataplane", "a"]).ok();
+    assert!(described.out.contains("\nConnection:\n  online, synced\n"), "{described:#?}");
+}
+
+#[test]
 fn every_kind_of_configuration_has_its_state() {
     let mut late = synced();
     late["eds"]["responsesSent"] = json!("5");

@@ -106,13 +106,13 @@ impl Ports {
         let proxies = Port {
             // A global control plane has zones, and zones have proxies.
             enabled: config.mode != Mode::Global,
-            addr: (EVERYWHERE, config.dp_server.port).into(),
+            addr: (config.dp_server.interface, config.dp_server.port).into(),
             key: "dpServer.port",
             env: "KUMA_DP_SERVER_PORT",
         };
         let zones = Port {
             enabled: config.mode == Mode::Global,
-            addr: (EVERYWHERE, config.multizone.global.kds.grpc_port).into(),
+            addr: (config.multizone.global.kds.interface, config.multizone.global.kds.grpc_port).into(),
             key: "multizone.global.kds.grpcPort",
             env: "KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT",
         };

@@ -11,7 +11,11 @@ use jiff::Timestamp;
 use runtime::{Backoff, Shutdown};
 use store::{Registrar, registrar::Refusal};
 
-use crate::{config::Config, defaults, insights, inspect, kds::admin::peers};
+use crate::{
+    config::Config,
+    defaults, insights, inspect,
+    kds::{admin::peers, refused},
+};
 
 /// What is needed to write it.
 pub struct Preparation {
@@ -45,6 +49,9 @@ impl Preparation {
 
     async fn write(&self) -> Result<()> {
         let now = Timestamp::now();
+        if self.config.federated() {
+            refused::drop_from_zone(self.registrar.store(), &self.config.multizone.zone.name).await?;
+        }
         defaults::create(&self.registrar, &self.config, now).await?;
         if self.alone {
             insights::close_connections(self.registrar.store(), &self.instance_id).await?;

@@ -1,12 +1,20 @@
 //! Starts the synchronisation with other control planes.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, anyhow};
 use api::Inspect;
 use http::Uri;
 use jiff::Timestamp;
-use kds::guard::{Guard, Threshold};
+use kds::{
+    guard::{Guard, Threshold},
+    unreceived::Unreceived,
+};
 use runtime::{
     Shutdown,
     listen::Listener,
@@ -37,7 +45,7 @@ use crate::{
         metrics::{self, Meter},
         node,
         receiving::{Held, TURNS},
-        server,
+        refused, server,
         zones::{self, Zones},
     },
 };
@@ -49,6 +57,16 @@ pub struct Listeners {
     pub zones: Option<Listener>,
     pub peers: Option<Listener>,
     pub shares: Shares,
+}
+
+/// Answers to the questions of other control planes, and findings about what they send.
+pub struct Provided {
+    /// For other instances.
+    pub answers: Answers,
+    /// For the global control plane.
+    pub inspect: Arc<dyn Inspect>,
+    /// Resources of the global control plane that have no effect here.
+    pub unreceived: Arc<Mutex<Unreceived>>,
 }
 
 /// Addresses at which others reach this control plane.
@@ -102,13 +120,13 @@ impl Setup<'_> {
     pub fn start(
         &self,
         listeners: Listeners,
-        answers: Answers,
+        provided: Provided,
         questions: &Arc<Questions>,
-        inspect: Arc<dyn Inspect>,
         shutdown: &Shutdown,
     ) -> Result<Reached> {
+        let Provided { answers, inspect, unreceived } = provided;
         if self.config.federated() {
-            self.follow_global(inspect, shutdown)?;
+            self.follow_global(inspect, unreceived, shutdown)?;
         }
         let Listeners { zones, peers, shares } = listeners;
         let address = match peers {
@@ -175,6 +193,7 @@ impl Setup<'_> {
         authorities::start(registrar, shutdown);
         let zones = Zones::start((*registrar).clone(), self.zones(address), shutdown)?;
         metrics::of_global(&zones, self.metrics);
+        refused::report(registrar.store(), &zones, shutdown);
         let context = server::Context {
             store: registrar.store().clone(),
             zones,
@@ -200,6 +219,7 @@ impl Setup<'_> {
             instance_id: self.instance_id.to_owned(),
             address,
             most: count(settings.max_zones),
+            most_of_kind: Some(count(settings.max_resources_per_kind)),
             flush: std_duration(settings.zone_insight_flush_interval),
             withdraw_after: std_duration(settings.zone_withdraw_after),
             threshold: Threshold { percent: settings.hold_back_deletions },
@@ -214,6 +234,7 @@ impl Setup<'_> {
             instance_id: String::new(),
             address: String::new(),
             most: usize::MAX,
+            most_of_kind: None,
             flush: OWN_FLUSH,
             withdraw_after: Duration::ZERO,
             threshold: Threshold::default(),
@@ -221,7 +242,12 @@ impl Setup<'_> {
         }
     }
 
-    fn follow_global(&self, inspect: Arc<dyn Inspect>, shutdown: &Shutdown) -> Result<()> {
+    fn follow_global(
+        &self,
+        inspect: Arc<dyn Inspect>,
+        unreceived: Arc<Mutex<Unreceived>>,
+        shutdown: &Shutdown,
+    ) -> Result<()> {
         let Setup { config, registrar, instance_id, .. } = self;
         let (zone, settings) = (&config.multizone.zone.name, &config.multizone.zone.kds);
         let shown = print::masked_json(config).to_string();
@@ -237,6 +263,7 @@ impl Setup<'_> {
             address: address(&config.multizone.zone.global_address, settings)?,
             store: registrar.store().clone(),
             inspect,
+            unreceived,
             held: Arc::new(Held::new(Guard::new(Threshold { percent: settings.hold_back_deletions }))),
             node: node::ours(zone, instance_id, BASED_ON_KUMA, shown),
             version: BASED_ON_KUMA.to_owned(),

@@ -1,8 +1,11 @@
 //! The settings of the server that proxies connect to.
 
+use std::net::IpAddr;
+
 use resources::duration::GoDuration;
 
 use super::{
+    EVERYWHERE,
     section::section,
     setting::{DpAuthnType, ZoneAuthnType},
 };
@@ -10,6 +13,8 @@ use super::{
 section! {
     /// What proxies connect to.
     pub struct DpServer {
+        /// Address to listen on.
+        interface: IpAddr = EVERYWHERE, "interface", "KUMA_DP_SERVER_INTERFACE";
         /// Where proxies ask for their bootstrap and connect for their configuration, always with TLS.
         port: u16 = 5678, "port", "KUMA_DP_SERVER_PORT";
         /// How long the head of a request may take. On HTTP/2 it does not run before the first request.

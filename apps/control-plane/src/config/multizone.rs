@@ -1,8 +1,10 @@
 //! The settings of synchronisation between control planes.
 
+use std::net::IpAddr;
+
 use resources::duration::GoDuration;
 
-use super::section::section;
+use super::{EVERYWHERE, section::section};
 
 section! {
     /// This control plane as the global one.
@@ -14,6 +16,8 @@ section! {
 section! {
     /// What zones connect to.
     pub struct GlobalKds {
+        /// Address to listen on.
+        interface: IpAddr = EVERYWHERE, "interface", "KUMA_MULTIZONE_GLOBAL_KDS_INTERFACE";
         /// Port that zones connect to; 0 means any free one.
         grpc_port: u16 = 5685, "grpcPort", "KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT";
         /// Whether zones connect with TLS (`grpcs://`).
@@ -42,6 +46,10 @@ section! {
         /// How many Zones are created automatically when a zone connects; others must be created by hand.
         /// This key is not Kuma's.
         max_zones: u32 = 1000, "maxZones", "KUMA_MULTIZONE_GLOBAL_KDS_MAX_ZONES";
+        /// How many resources of one kind are stored of one zone. More are refused, which `kumactl inspect zones` shows;
+        /// those that are stored stay. This key is not Kuma's.
+        max_resources_per_kind: u32 = 20_000, "maxResourcesPerKind",
+            "KUMA_MULTIZONE_GLOBAL_KDS_MAX_RESOURCES_PER_KIND";
         /// How long a zone may be away before other zones stop calling its ingresses; 0s means forever. While no zone
         /// is connected no time passes. This key is not Kuma's.
         zone_withdraw_after: GoDuration = GoDuration::from_secs(300), "zoneWithdrawAfter",

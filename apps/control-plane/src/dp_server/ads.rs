@@ -386,7 +386,7 @@ impl<P: Protocol> Session<'_, P> {
         let statuses = self.machine.status();
         self.report(&statuses);
         self.delivery.look(&statuses);
-        self.connected.watcher.look(&statuses, self.secrets_as_of);
+        self.connected.look(&statuses, self.secrets_as_of);
         // Who may call is said in listeners.
         let pending = |status: &xds::Status| status.kind == xds::Type::Listener && status.pending > 0;
         if self.connected.watcher.is_awaited() && !statuses.iter().any(pending) {

@@ -1,7 +1,8 @@
 //! `POST /bootstrap`: what an agent asks before it starts Envoy.
 //!
-//! Nothing is promised here: the token is checked when Envoy connects. But whatever would make that
-//! connection fail for certain is reported now, where a user can still read it.
+//! Nothing is promised here: the token is checked again when Envoy connects. But whatever would make that
+//! connection fail for certain is reported now, where a user can still read it. The token comes first: a caller without
+//! one learns nothing of what is stored.
 
 mod document;
 mod params;
@@ -10,7 +11,7 @@ mod request;
 use std::sync::Arc;
 
 use axum::{
-    Json,
+    Extension, Json,
     body::Bytes,
     extract::State,
     response::{IntoResponse, Response},
@@ -24,11 +25,14 @@ use resources::{
     kinds::dataplane::Dataplane,
     labels,
 };
+use runtime::listen::Peer;
 use serde_json::json;
+use store::Snapshot;
+use tonic::Status;
 
 pub use self::params::Params;
 use self::request::Request;
-use super::Context;
+use super::{Context, credentials::Credentials};
 
 /// Under which name the proxy says which statistics it was started with.
 pub const COUNTED: &str = "statistics";
@@ -49,6 +53,7 @@ fn unprocessable(text: impl Into<String>) -> Refusal {
 
 pub async fn answer(
     State(context): State<Arc<Context>>,
+    peer: Option<Extension<Peer>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
@@ -65,7 +70,15 @@ pub async fn answer(
         request.mesh.clear();
     }
     let host = control_plane_host(&context, &headers)?;
-    let dataplane = find_definition(&context, &request, kind)?;
+    let snapshot = context.registrar.store().snapshot();
+    let snapshot = snapshot.map_err(|error| Refusal(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+    let unauthorized = |status: Status| {
+        context.admission.unauthenticated(peer.as_ref().map(|peer| peer.addr), status.message());
+        Refusal(StatusCode::UNAUTHORIZED, status.message().to_owned())
+    };
+    let credentials = verify(&context, &snapshot, &request, kind)?.map_err(&unauthorized)?;
+    let dataplane = find_definition(&snapshot, &request, kind)?;
+    credentials.allow_draft(&dataplane).map_err(&unauthorized)?;
     let authority = authority(&context, &request)?;
     let ipv4_only = context.bootstrap.ipv4_only(&host).await;
     let control_plane = document::control_plane(&context.bootstrap, host, authority, ipv4_only);
@@ -143,24 +156,32 @@ fn kind_of(proxy_type: &str) -> Result<ProxyKind, Refusal> {
     }
 }
 
-/// The Dataplane, ZoneIngress or ZoneEgress the agent brings along, or the stored one of that name.
-fn find_definition(context: &Context, request: &Request, kind: ProxyKind) -> Result<Draft, Refusal> {
+/// Verifies the token of the request and the name it is for, before anything is looked up by that name.
+fn verify(
+    context: &Context,
+    snapshot: &Snapshot,
+    request: &Request,
+    kind: ProxyKind,
+) -> Result<Result<Credentials, Status>, Refusal> {
     let (required, token) = match kind {
         ProxyKind::Sidecar => (context.tokens_required, "dataplane"),
         ProxyKind::Ingress | ProxyKind::Egress => (context.zone_tokens_required, "zone"),
     };
-    if required && request.dataplane_token.is_empty() && request.dataplane_token_path.is_empty() {
+    if required && request.dataplane_token.is_empty() {
         let called = if token == "zone" { "Zone" } else { "Dataplane" };
         return Err(unprocessable(format!(
             "{called} Token is required. Generate token using 'kumactl generate {token}-token > /path/file' and \
              provide it via --dataplane-token-file=/path/file argument to Kuma DP"
         )));
     }
-    let snapshot = context
-        .registrar
-        .store()
-        .snapshot()
-        .map_err(|error| Refusal(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+    let credentials =
+        Credentials::verify_of_stranger(context, snapshot, &request.mesh, &request.dataplane_token);
+    let proxy = Key::new(kind.resource(), &request.mesh, &request.name);
+    Ok(credentials.and_then(|credentials| credentials.allow_name(&proxy).map(|()| credentials)))
+}
+
+/// The Dataplane, ZoneIngress or ZoneEgress the agent brings along, or the stored one of that name.
+fn find_definition(snapshot: &Snapshot, request: &Request, kind: ProxyKind) -> Result<Draft, Refusal> {
     let of_mesh = kind == ProxyKind::Sidecar;
     if of_mesh && snapshot.get(&Key::global(Kind::Mesh, &request.mesh)).is_none() {
         return Err(unprocessable(format!(

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use identity::{DataplaneToken, Purpose, ZoneToken};
+use identity::{DataplaneToken, Error, Purpose, ZoneToken};
 use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Labels, Resource, Spec, kinds::dataplane::Dataplane, labels};
 use store::Snapshot;
@@ -46,30 +46,61 @@ impl Credentials {
         mesh: &str,
         token: Option<&str>,
     ) -> Result<Credentials, Status> {
-        let required = if mesh.is_empty() { context.zone_tokens_required } else { context.tokens_required };
-        if !required {
+        if !is_required(context, mesh) {
             return Ok(Credentials(None));
         }
-        let what = if mesh.is_empty() { "zone" } else { "dataplane" };
+        let what = purpose_of(mesh);
         let token = token.ok_or_else(|| {
             context.admission.auth_failed("missing");
             Status::unauthenticated(format!(
                 "no {what} token: generate one with 'kumactl generate {what}-token'"
             ))
         })?;
-        let refused = |error: identity::Error| {
+        Credentials::claimed(context, snapshot, mesh, token).map_err(|error| {
             context.admission.auth_failed(error.reason());
             Status::unauthenticated(format!("the {what} token is refused: {error}"))
-        };
+        })
+    }
+
+    /// As [`Credentials::verify`], for a caller of whom nothing is known yet: until a signature holds, the answer is the
+    /// same for every mesh and depends on the token alone.
+    pub fn verify_of_stranger(
+        context: &Context,
+        snapshot: &Snapshot,
+        mesh: &str,
+        token: &str,
+    ) -> Result<Credentials, Status> {
+        if !is_required(context, mesh) {
+            return Ok(Credentials(None));
+        }
+        let what = purpose_of(mesh);
+        Credentials::claimed(context, snapshot, mesh, token).map_err(|error| {
+            context.admission.auth_failed(error.reason());
+            // A missing key and a wrong signature would tell existing meshes from others.
+            let why = match error {
+                Error::UnknownKey { .. } | Error::BadKey { .. } | Error::Signature => format!(
+                    "no signing key made it{}: generate one with 'kumactl generate {what}-token'",
+                    if mesh.is_empty() { String::new() } else { format!(" for mesh {mesh:?}") }
+                ),
+                error => error.to_string(),
+            };
+            Status::unauthenticated(format!("the {what} token is refused: {why}"))
+        })
+    }
+
+    fn claimed(
+        context: &Context,
+        snapshot: &Snapshot,
+        mesh: &str,
+        token: &str,
+    ) -> Result<Credentials, Error> {
         let now = Timestamp::now();
         let (claims, expires) = if mesh.is_empty() {
-            let verified = identity::token::validate_until(token, Purpose::Zone, snapshot, now);
-            let (claims, expires) = verified.map_err(refused)?;
+            let (claims, expires) = identity::token::validate_until(token, Purpose::Zone, snapshot, now)?;
             (Claims::Zone(claims, context.zone.clone()), expires)
         } else {
             let purpose = Purpose::Dataplane { mesh };
-            let verified = identity::token::validate_until(token, purpose, snapshot, now);
-            let (claims, expires) = verified.map_err(refused)?;
+            let (claims, expires) = identity::token::validate_until(token, purpose, snapshot, now)?;
             (Claims::Dataplane(claims), expires)
         };
         Ok(Credentials(Some(Arc::new(Verified { claims, expires }))))
@@ -171,6 +202,16 @@ impl Credentials {
             Status::permission_denied(format!("the {what} token is for another proxy: {reason}"))
         })
     }
+}
+
+/// Proxies of this mesh need a token; without a mesh, zone proxies.
+fn is_required(context: &Context, mesh: &str) -> bool {
+    if mesh.is_empty() { context.zone_tokens_required } else { context.tokens_required }
+}
+
+/// The sort of token that proxies of this mesh have; without a mesh, zone proxies.
+fn purpose_of(mesh: &str) -> &'static str {
+    if mesh.is_empty() { "zone" } else { "dataplane" }
 }
 
 /// A claim that a token does not make may be anything.

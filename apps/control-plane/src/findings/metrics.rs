@@ -1,7 +1,6 @@
 //! How much is wrong, and when authorities of meshes expire, as metrics.
 
 use std::{
-    collections::BTreeMap,
     fmt,
     sync::{Arc, Weak},
 };
@@ -63,11 +62,8 @@ impl EncodeMetric for Reading {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(findings) = self.0.upgrade() else { return Ok(()) };
         for mesh in findings.names() {
-            let mut counts: BTreeMap<_, u64> = BTreeMap::new();
-            for finding in findings.list(&mesh, Timestamp::now()) {
-                *counts.entry(finding.code).or_default() += 1;
-            }
-            for (code, count) in counts {
+            for (code, count) in findings.listing(&mesh, Timestamp::now(), |_| true).counts() {
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
                 let labels = [("mesh", &*mesh), ("code", code.name()), ("severity", code.severity().name())];
                 encoder.encode_family(&labels)?.encode_gauge(&count)?;
             }

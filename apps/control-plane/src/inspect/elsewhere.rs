@@ -10,7 +10,7 @@ use api::{
         reachability::{DestinationReachability, OfProxy, ProxyReachability},
     },
 };
-use resources::{Key, Resource, labels};
+use resources::{Key, Resource, labels, naming::namespaced};
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -136,7 +136,7 @@ impl Proxies {
             .label(labels::ZONE)
             .ok_or_else(|| InspectError::Unsupported(format!("{proxy} does not say which zone it is in")))?;
         let name = match stored.label(labels::K8S_NAMESPACE) {
-            Some(namespace) => format!("{}.{namespace}", stored.display_name()),
+            Some(namespace) => namespaced::joined(stored.display_name(), namespace),
             None => stored.display_name().to_owned(),
         };
         Ok((zone.to_owned(), Key::new(proxy.kind, &proxy.mesh, &name)))

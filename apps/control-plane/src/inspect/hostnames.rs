@@ -75,6 +75,11 @@ impl HostnameSources<'_> {
                 let kind = Kind::VirtualOutbound.name().into();
                 HostnameOrigin { kind, name: name.to_string(), hostname_generator: None }
             }
+            plan::HostnameOrigin::Mesh => HostnameOrigin {
+                kind: Kind::Mesh.name().into(),
+                name: self.proxy.mesh.to_string(),
+                hostname_generator: None,
+            },
             plan::HostnameOrigin::Service(key) => HostnameOrigin {
                 kind: key.kind.name().into(),
                 name: key.name.to_string(),

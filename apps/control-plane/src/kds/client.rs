@@ -3,7 +3,12 @@
 //! One connection carries six calls. When one of them ends, all do, and the zone connects again after a while: what
 //! it has stored stays, and its proxies notice nothing.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use api::Inspect;
 use axum::body::Body;
@@ -14,9 +19,10 @@ use jiff::Timestamp;
 use kds::{
     receiver::Role,
     select::{Direction, Selection},
+    unreceived::{Names, Unreceived},
     wire::{self, service},
 };
-use resources::Kind;
+use resources::{Kind, superseded::Superseded};
 use runtime::{Backoff, Shutdown};
 use rustls::{ClientConfig, pki_types::ServerName};
 use store::Store;
@@ -28,6 +34,8 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 use tonic::Status;
+
+use crate::push::lock;
 
 use super::{
     AUTHORIZATION, CLIENT_ID, HEALTH_CHECK, KeepAlive, admin,
@@ -59,6 +67,8 @@ pub struct Client {
     pub store: Arc<dyn Store>,
     pub inspect: Arc<dyn Inspect>,
     pub held: Arc<Held>,
+    /// What global has and this zone does not keep.
+    pub unreceived: Arc<Mutex<Unreceived>>,
     pub node: wire::Node,
     pub version: String,
     pub token_file: Option<PathBuf>,
@@ -266,7 +276,9 @@ impl Link {
             // The global control plane sends one at a time.
             turns: Arc::new(Semaphore::new(TURNS)),
         };
-        setup.run(responses, &requests, &mut Storing { link: self, visit: None }).await
+        setup
+            .run(responses, &requests, &mut Storing { link: self, visit: None, complete: BTreeSet::new() })
+            .await
     }
 
     async fn provide(&self) -> Result<(), Status> {
@@ -333,6 +345,8 @@ pub(super) fn judged(status: http::StatusCode, headers: &HeaderMap) -> Result<()
 struct Storing<'l> {
     link: &'l Link,
     visit: Option<Visit>,
+    /// Kinds that are not kept here and of which everything was named.
+    complete: BTreeSet<&'static str>,
 }
 
 impl receiving::Watch for Storing<'_> {
@@ -344,6 +358,25 @@ impl receiving::Watch for Storing<'_> {
             self.visit.iter().for_each(|visit| visit.introduced(node::read(&client.node)));
         }
         client.own.problem(&client.zone, SyncProblemKind::ToZone, kind, complaint);
+    }
+
+    fn unreceived(&mut self, kind: &'static Superseded, names: &Names) {
+        let client = &self.link.client;
+        // The first response of a connection names everything.
+        let names = Names { complete: self.complete.insert(kind.name), ..names.clone() };
+        let mut unreceived = lock(&client.unreceived);
+        if !unreceived.take(kind, &names) {
+            return;
+        }
+        let missing = unreceived.of_kind(kind).map(|missing| missing.says("in its meshes"));
+        drop(unreceived);
+        match &missing {
+            Some(missing) => tracing::warn!(kind = kind.name, "{missing}"),
+            None => {
+                tracing::info!(kind = kind.name, "the global control plane has none that this zone lacks")
+            }
+        }
+        client.own.unreceived(&client.zone, kind.name, missing.as_deref());
     }
 }
 

@@ -11,10 +11,11 @@ use kds::{
     mapping,
     receiver::{Arrival, Batch, Receiver, Refused, Role},
     select::Direction,
+    unreceived::{self, Names},
     wire,
 };
 use prost::Message as _;
-use resources::{Key, Kind, labels};
+use resources::{Key, Kind, labels, superseded::Superseded};
 use store::{Dirty, Error, Store, Write};
 use tokio::sync::Semaphore;
 use tonic::Status;
@@ -51,6 +52,9 @@ impl Held {
 /// Observes a stream of responses.
 pub trait Watch: Send {
     fn stored(&mut self, kind: Kind, complaint: Option<&str>);
+
+    /// The peer has these of a kind that is not kept here. Zones have none that global lacks.
+    fn unreceived(&mut self, _kind: &'static Superseded, _names: &Names) {}
 }
 
 /// What receiving needs.
@@ -112,8 +116,7 @@ impl Receiving {
         let accepted = self.held.guard().accept(Accepted::of(label));
         for (kind, keys) in accepted {
             tracing::info!(zone = self.role.zone(), %kind, count = keys.len(), "deleting what was held back before");
-            let deletions = keys.into_iter().collect();
-            let batch = Batch { kind, resources: Vec::new(), deletions, refused: Vec::new(), held: 0 };
+            let batch = Batch::of_deletions(kind, keys.into_iter().collect());
             self.apply(receiver, &batch).await?;
             watch.stored(kind, None);
         }
@@ -121,15 +124,15 @@ impl Receiving {
     }
 
     /// Asks for the first kinds; says which are left for later.
-    async fn subscribe_first(&self, requests: &Outgoing) -> Result<Vec<Kind>, Status> {
+    async fn subscribe_first(&self, requests: &Outgoing) -> Result<Vec<&'static str>, Status> {
         let (now, later): (Vec<Kind>, Vec<Kind>) = self
             .direction()
             .wanted()
             .partition(|kind| matches!(self.role, Role::Global(_)) || *kind == Kind::Mesh);
         for (index, kind) in now.into_iter().enumerate() {
-            requests.send(&self.subscription(kind, index == 0)).await?;
+            requests.send(&self.subscription(kind.name(), index == 0)).await?;
         }
-        Ok(later)
+        Ok(later.into_iter().map(Kind::name).chain(self.unreceived().map(|kind| kind.name)).collect())
     }
 
     fn direction(&self) -> Direction {
@@ -139,11 +142,17 @@ impl Receiving {
         }
     }
 
-    fn subscription(&self, kind: Kind, introduces: bool) -> wire::DeltaDiscoveryRequest {
+    /// The kinds that a zone asks for only to say that it does not keep them.
+    fn unreceived(&self) -> impl Iterator<Item = &'static Superseded> {
+        let is_zone = matches!(self.role, Role::Zone(_));
+        unreceived::kinds().filter(move |_| is_zone)
+    }
+
+    fn subscription(&self, kind: &str, introduces: bool) -> wire::DeltaDiscoveryRequest {
         let node = if introduces { self.node.clone() } else { self.brief_node() };
         wire::DeltaDiscoveryRequest {
             node: Some(node),
-            type_url: kind.name().to_owned(),
+            type_url: kind.to_owned(),
             resource_names_subscribe: vec!["*".to_owned()],
             ..wire::DeltaDiscoveryRequest::default()
         }
@@ -170,7 +179,10 @@ impl Receiving {
         // A zone must not bring secrets, say, or meshes.
         let asked_for = |kind: &Kind| self.direction().wanted().any(|wanted| wanted == *kind);
         let Some(kind) = Kind::by_name(&response.type_url).filter(asked_for) else {
-            reject(&mut answer, &format!("{:?} was not asked for", response.type_url));
+            match self.unreceived().find(|kind| kind.name == response.type_url) {
+                Some(kind) => watch.unreceived(kind, &names(&response)?),
+                None => reject(&mut answer, &format!("{:?} was not asked for", response.type_url)),
+            }
             requests.send(&answer).await?;
             return Ok(None);
         };
@@ -196,7 +208,8 @@ impl Receiving {
     /// Stores what a mesh that has come makes possible.
     async fn store_waiting(&self, receiver: &mut Receiver) -> Result<(), Status> {
         let snapshot = self.store.snapshot().map_err(unavailable)?;
-        for batch in receiver.no_longer_waiting(&snapshot) {
+        let batches = receiver.no_longer_waiting(&snapshot, &mut self.held.guard());
+        for batch in batches {
             self.apply(receiver, &batch).await?;
         }
         Ok(())
@@ -204,6 +217,18 @@ impl Receiving {
 
     /// Writes a batch, as often as other writers are faster. Says what was refused.
     async fn apply(&self, receiver: &mut Receiver, batch: &Batch) -> Result<Vec<Refused>, Status> {
+        let mut written = Written::default();
+        let applied = self.apply_counting(receiver, batch, &mut written).await;
+        self.held.guard().quota.settle(batch.kind, batch.room.reserved, written.created, written.deleted);
+        applied
+    }
+
+    async fn apply_counting(
+        &self,
+        receiver: &mut Receiver,
+        batch: &Batch,
+        written: &mut Written,
+    ) -> Result<Vec<Refused>, Status> {
         let mut snapshot = self.store.snapshot().map_err(unavailable)?;
         for _ in 0..ATTEMPTS {
             let mut plan = receiver.plan(batch, &snapshot, Timestamp::now());
@@ -211,7 +236,7 @@ impl Receiving {
             while !plan.writes.is_empty() {
                 let rest = plan.writes.split_off(plan.writes.len().min(CHUNK));
                 let chunk = std::mem::replace(&mut plan.writes, rest);
-                for refused in self.write(chunk).await? {
+                for refused in self.write(chunk, written).await? {
                     match refused {
                         Some(refused) => plan.refused.push(refused),
                         None => outdated = true,
@@ -228,12 +253,12 @@ impl Receiving {
     }
 
     /// Makes independent writes; says what was refused for good, and `None` for what must be planned again.
-    async fn write(&self, writes: Vec<Write>) -> Result<Vec<Option<Refused>>, Status> {
-        let keys: Vec<_> = writes.iter().map(|write| write.key().clone()).collect();
+    async fn write(&self, writes: Vec<Write>, written: &mut Written) -> Result<Vec<Option<Refused>>, Status> {
+        let made: Vec<_> = writes.iter().map(|write| (write.key().clone(), Written::by(write))).collect();
         let mut left = Vec::new();
-        for (key, outcome) in keys.into_iter().zip(self.store.write_each(writes).await) {
+        for ((key, made), outcome) in made.into_iter().zip(self.store.write_each(writes).await) {
             match outcome {
-                Ok(_) => {}
+                Ok(_) => written.add(made),
                 Err(Error::InUse { owned, .. }) => left.push(Some(Refused {
                     name: mapping::wire_name(&key),
                     reason: format!("it is not deleted, because {owned} is in it"),
@@ -243,6 +268,28 @@ impl Receiving {
             }
         }
         Ok(left)
+    }
+}
+
+/// How many resources of the peer there are more, and how many less.
+#[derive(Debug, Clone, Copy, Default)]
+struct Written {
+    created: usize,
+    deleted: usize,
+}
+
+impl Written {
+    fn by(write: &Write) -> Written {
+        match write {
+            Write::Create(_) => Written { created: 1, deleted: 0 },
+            Write::Delete { .. } | Write::DeleteUnlessOwner { .. } => Written { created: 0, deleted: 1 },
+            _ => Written::default(),
+        }
+    }
+
+    fn add(&mut self, more: Written) {
+        self.created += more.created;
+        self.deleted += more.deleted;
     }
 }
 
@@ -258,14 +305,26 @@ fn reject(answer: &mut wire::DeltaDiscoveryRequest, reason: &str) {
     answer.resource_names_subscribe = vec!["*".to_owned()];
 }
 
+/// The names in a response. The first one of a kind, which the caller knows, has all of them.
+fn names(response: &wire::DeltaDiscoveryResponse) -> Result<Names, Status> {
+    let mut names = Names { removed: response.removed_resources.clone(), ..Names::default() };
+    for bytes in &response.resources {
+        names.present.push(resource(&response.type_url, bytes)?.name);
+    }
+    Ok(names)
+}
+
+fn resource(kind: &str, bytes: &bytes::Bytes) -> Result<wire::Resource, Status> {
+    wire::Resource::decode(bytes.clone())
+        .map_err(|error| Status::invalid_argument(format!("a response with {kind} cannot be read: {error}")))
+}
+
 fn decoded(kind: Kind, response: &wire::DeltaDiscoveryResponse) -> Result<Arrival, Status> {
     let more = response.system_version_info == wire::MORE_PARTS;
     let mut arrival = Arrival { kind, resources: Vec::new(), removed: Vec::new(), refused: Vec::new(), more };
     let mut values = wire::MOST_VALUES_OF_MESSAGE;
     for bytes in &response.resources {
-        let resource = wire::Resource::decode(bytes.clone()).map_err(|error| {
-            Status::invalid_argument(format!("a response with {kind} cannot be read: {error}"))
-        })?;
+        let resource = resource(kind.name(), bytes)?;
         let body = resource.resource.map(|any| any.value).unwrap_or_default();
         match wire::decode_one_of_many(kind, &body, &mut values) {
             Ok(synced) => arrival.resources.push(synced),

@@ -15,7 +15,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kds::guard::{Guard, Threshold};
+use kds::{
+    guard::{Guard, Threshold},
+    quota::Quota,
+};
 use resources::{
     Draft, Key, Kind, Spec,
     kinds::{
@@ -55,6 +58,8 @@ pub struct Settings {
     pub address: String,
     /// How many zones are made by themselves.
     pub most: usize,
+    /// How many resources of a kind a zone may have; `None` has no end.
+    pub most_of_kind: Option<usize>,
     /// How long it may take until an insight says what was sent and acknowledged.
     pub flush: Duration,
     /// How long a zone may be away before its ingresses are withdrawn; zero means forever.
@@ -62,6 +67,13 @@ pub struct Settings {
     pub threshold: Threshold,
     /// Whether no other control plane serves zones from this store.
     pub alone: bool,
+}
+
+impl Settings {
+    fn nothing_held(&self) -> Held {
+        let quota = self.most_of_kind.map(Quota::of).unwrap_or_default();
+        Held::new(Guard::new(self.threshold).with(quota))
+    }
 }
 
 /// All zones.
@@ -85,7 +97,7 @@ impl Zones {
         let now = Timestamp::now();
         let states = snapshot.of_kind(Kind::ZoneInsight).filter_map(|stored| {
             let insight = stored.spec.get::<ZoneInsight>()?;
-            let held = Held::new(Guard::new(settings.threshold));
+            let held = settings.nothing_held();
             Some((stored.name().to_owned(), State::of(insight, held, settings.alone, now)))
         });
         let states = Mutex::new(states.collect());
@@ -137,12 +149,18 @@ impl Zones {
 
     /// Of a zone that nothing is known about yet.
     fn new_state(&self) -> State {
-        State::new(Held::new(Guard::new(self.settings.threshold)))
+        State::new(self.settings.nothing_held())
     }
 
     /// What is held back of a zone's deletions.
     pub fn held(&self, zone: &str) -> Arc<Held> {
-        self.states().get(zone).map(State::held).unwrap_or_default()
+        self.states().entry(zone.to_owned()).or_insert_with(|| self.new_state()).held()
+    }
+
+    /// Reports what is wrong with a kind of a zone, whether or not the zone has ever been connected to this process.
+    pub fn report(&self, zone: &str, way: SyncProblemKind, kind: Kind, reason: Option<&str>) {
+        self.states().entry(zone.to_owned()).or_insert_with(|| self.new_state());
+        self.problem(zone, way, kind, reason);
     }
 
     /// A stream of the zone has begun; it is over when the visit is dropped.
@@ -179,6 +197,11 @@ impl Zones {
     /// What is wrong with a kind, or that nothing is.
     pub fn problem(&self, zone: &str, way: SyncProblemKind, kind: Kind, reason: Option<&str>) {
         self.update(zone, |state| state.problem(way, kind, reason));
+    }
+
+    /// The zone does not get resources of a kind that it does not have, or there are none any more.
+    pub fn unreceived(&self, zone: &str, kind: &'static str, reason: Option<&str>) {
+        self.update(zone, |state| state.problem_of(SyncProblemKind::Unreceived, kind, reason));
     }
 
     /// The zone is alive.

@@ -42,6 +42,16 @@ impl Progress {
         self.rejecting = statuses.iter().any(|status| !status.rejected.is_empty());
     }
 
+    /// How often it was woken until now.
+    pub(super) fn woken(&self) -> u64 {
+        self.woken
+    }
+
+    /// Whether it has acknowledged what it was woken for until it had been woken so often.
+    pub(super) fn has_acknowledged(&self, woken: u64) -> bool {
+        self.answered >= woken && !self.rejecting
+    }
+
     /// Where the proxy stands, if this is the last change of secrets that matters to it.
     pub(super) fn state(&self, secrets: u64) -> SyncState {
         match self.answered < self.woken || self.secrets != secrets {
@@ -85,6 +95,7 @@ mod tests {
         assert_eq!(progress.state(0), SyncState::Behind, "it was not told yet");
         progress.look(&statuses(&both, 0), 0);
         assert_eq!(progress.state(0), SyncState::Behind, "what happens before that answers nothing");
+        assert!(progress.has_acknowledged(1) && !progress.has_acknowledged(progress.woken()));
         progress.take();
         progress.look(&statuses(&both, 1), 0);
         assert_eq!(progress.state(0), SyncState::Behind, "one is not acknowledged");
@@ -111,5 +122,6 @@ mod tests {
         progress.take();
         progress.look(&refusing, 0);
         assert_eq!(progress.state(0), SyncState::Rejected);
+        assert!(!progress.has_acknowledged(progress.woken()));
     }
 }

@@ -175,7 +175,7 @@ impl Watcher {
     }
 
     /// Looks at where its stream stands after an event, with secrets as of their given change.
-    pub fn look(&self, statuses: &[xds::Status], secrets: u64) {
+    fn look(&self, statuses: &[xds::Status], secrets: u64) {
         lock(&self.progress).look(statuses, secrets);
     }
 
@@ -186,6 +186,16 @@ impl Watcher {
             true => SyncState::Behind,
             false => lock(&self.progress).state(secrets),
         }
+    }
+
+    /// How often it was woken until now.
+    pub(super) fn woken_times(&self) -> u64 {
+        lock(&self.progress).woken()
+    }
+
+    /// Whether it has acknowledged what it was woken for until it had been woken so often.
+    pub(super) fn has_acknowledged(&self, woken: u64) -> bool {
+        lock(&self.progress).has_acknowledged(woken)
     }
 
     /// Lets something wait until the proxy has acknowledged what it is about to be woken for.
@@ -228,6 +238,19 @@ impl Drop for Connected {
         // After that nothing more comes to wait for it.
         self.acknowledge(|_| true);
         self.push.problems.remove(&self.watcher);
+        if self.zone.is_some() {
+            self.push.zone_proxies.moved();
+        }
+    }
+}
+
+impl Connected {
+    /// Looks at where the stream stands after an event, with secrets as of their given change.
+    pub fn look(&self, statuses: &[xds::Status], secrets: u64) {
+        self.watcher.look(statuses, secrets);
+        if self.zone.is_some() {
+            self.push.zone_proxies.moved();
+        }
     }
 }
 

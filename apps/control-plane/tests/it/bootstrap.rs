@@ -424,7 +424,7 @@ async fn labels_of_kuma_are_left_to_an_agent_that_makes_them() {
 
 #[tokio::test]
 async fn an_agent_that_reports_no_readiness_is_not_asked_for_it() {
-    let server = Server::new(true, Duration::ZERO).await;
+    let server = Server::new(false, Duration::ZERO).await;
     for (told, expect) in [(json!(0), json!(null)), (json!(null), json!("9902"))] {
         let bootstrap = server.bootstrap(asking(|r| r["readinessPort"] = told)).await;
         assert_eq!(bootstrap["node"]["metadata"]["dataplane.readinessReporter.port"], expect);

@@ -54,7 +54,7 @@ impl Found {
 
     fn lines(&self) -> Vec<String> {
         let line = |finding: &Finding| format!("{} {}", finding.code, finding.about.as_ref().unwrap());
-        self.findings.list("default", Timestamp::now()).iter().map(line).collect()
+        self.findings.list("default", Timestamp::now(), |_| true).iter().map(line).collect()
     }
 
     /// Waits until this is found and nothing else.
@@ -64,7 +64,7 @@ impl Found {
             assert!(
                 tokio::time::Instant::now() < deadline,
                 "{:?}",
-                self.findings.list("default", Timestamp::now())
+                self.findings.list("default", Timestamp::now(), |_| true)
             );
             tokio::task::yield_now().await;
         }
@@ -75,10 +75,10 @@ impl Found {
 async fn what_a_connected_proxy_cannot_have_is_found_until_it_can_or_leaves() {
     let Found { world, findings, metrics } = &Found::new();
     world.put([mesh("default", ""), dataplane("default", "web", "192.0.2.1", "web", &["backend"])]).await;
-    assert_eq!(findings.list("default", Timestamp::now()), [], "its proxy is not there");
+    assert_eq!(findings.list("default", Timestamp::now(), |_| true), [], "its proxy is not there");
     let connected = world.push.connect(traits("default", "web"));
     let current = connected.compute(Work::Everything, None).await;
-    let found = findings.list("default", Timestamp::now());
+    let found = findings.list("default", Timestamp::now(), |_| true);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(
         (found[0].code, found[0].about.as_ref().unwrap().name.as_str()),
@@ -89,12 +89,12 @@ async fn what_a_connected_proxy_cannot_have_is_found_until_it_can_or_leaves() {
     assert!(shown.contains(line), "{shown}");
     world.put([service("default", "backend", &[])]).await;
     let _now = connected.compute(Work::Outbounds, current.as_ref()).await;
-    assert_eq!(findings.list("default", Timestamp::now()), []);
+    assert_eq!(findings.list("default", Timestamp::now(), |_| true), []);
     world.delete(Kind::MeshService, "default", "backend").await;
     let _now = connected.compute(Work::Outbounds, current.as_ref()).await;
-    assert_eq!(findings.list("default", Timestamp::now()).len(), 1);
+    assert_eq!(findings.list("default", Timestamp::now(), |_| true).len(), 1);
     drop(connected);
-    assert_eq!(findings.list("default", Timestamp::now()), []);
+    assert_eq!(findings.list("default", Timestamp::now(), |_| true), []);
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn services_that_want_one_hostname_and_ranges_that_are_used_up_are_found()
         |name: &str| resource(Key::new(Kind::MeshService, "default", name), &[("app", "x")], json!({}));
     world.put([labelled("x-1"), labelled("x-2")]).await;
     found.wait_for(&["hostname-conflict kri_msvc_default___x-2_"]).await;
-    let text = found.findings.list("default", Timestamp::now())[0].text.clone();
+    let text = found.findings.list("default", Timestamp::now(), |_| true)[0].text.clone();
     assert_eq!(
         text,
         r#"the hostname "x.mesh" belongs to the MeshService "x-1", so "x-2" is not reached by it"#
@@ -192,8 +192,9 @@ async fn a_policy_that_refers_to_what_is_not_there_is_accepted_and_found_until_i
 #[tokio::test]
 async fn an_authority_that_ends_soon_or_cannot_be_used_is_found() {
     let Found { world, findings, .. } = &Found::new();
-    let codes =
-        || -> Vec<Code> { findings.list("short", Timestamp::now()).iter().map(|found| found.code).collect() };
+    let codes = || -> Vec<Code> {
+        findings.list("short", Timestamp::now(), |_| true).iter().map(|found| found.code).collect()
+    };
     let conf = json!({ "caCert": { "expiration": "10d" } });
     let backend = json!({ "name": "ca", "type": "builtin", "conf": conf });
     let mtls = json!({ "mtls": { "enabledBackend": "ca", "backends": [backend] } });
@@ -240,7 +241,7 @@ async fn every_authority_that_proxies_trust_has_its_expiry_in_the_metrics_also_w
     };
     assert_eq!([line("old"), line("next")], [-10, 20]);
     assert_eq!(line("kri_mid_short___all_"), 3650);
-    let found: Vec<Code> = findings.list("short", now).iter().map(|found| found.code).collect();
+    let found: Vec<Code> = findings.list("short", now, |_| true).iter().map(|found| found.code).collect();
     assert!(
         found.contains(&Code::UnusableAuthority) && found.contains(&Code::AuthorityExpiring),
         "{found:?}"
@@ -262,7 +263,7 @@ async fn a_permission_by_an_sni_that_clients_do_not_dial_is_found_until_it_names
         resource(Key::new(Kind::MeshExternalService, "default", "payments"), &[], spec)
     };
     let texts = || -> Vec<String> {
-        let all = found.findings.list("default", Timestamp::now());
+        let all = found.findings.list("default", Timestamp::now(), |_| true);
         all.into_iter().filter(|it| it.code == Code::SniNotDialled).map(|it| it.text).collect()
     };
     let eventually = async |expected: &[&str]| {

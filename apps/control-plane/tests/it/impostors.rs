@@ -8,7 +8,8 @@ use std::{
 use async_trait::async_trait;
 use control_plane::dp_server::proxy::IdentifiedProxy;
 use http::StatusCode;
-use identity::DataplaneToken;
+use identity::{DataplaneToken, KeyPair, SigningKey, token};
+use jiff::Timestamp;
 use plan::SecretNames;
 use resources::{Draft, Kind, Resource, format::universal, kinds::dataplane::Dataplane};
 use serde_json::json;
@@ -321,4 +322,58 @@ fn neither_does_a_zone_proxy() {
         let own: Vec<_> = proxy.own_dataplane.unwrap().labels.into_iter().collect();
         assert_eq!(own, [("team".to_owned(), "a".to_owned())], "{kind}");
     }
+}
+
+/// The answer to a proxy that asks for a bootstrap and has stored its definition before.
+async fn bootstrap(server: &Server, kind: &str, mesh: &str, name: &str, token: &str) -> (StatusCode, String) {
+    let body = json!({ "mesh": mesh, "name": name, "proxyType": kind, "dataplaneToken": token });
+    let (status, _, text) = server.post("/bootstrap", &[("host", "localhost:5678")], body).await;
+    (status, text)
+}
+
+#[tokio::test]
+async fn a_bootstrap_says_nothing_of_what_is_stored_to_a_caller_without_a_good_token() {
+    let server = server(LONG).await;
+    server.world.put([payments_1("payments"), mesh("next-door", "")]).await;
+    let minute = Duration::from_secs(60);
+    let other_mesh = DataplaneToken { mesh: "next-door".to_owned(), ..for_name("payments-1") };
+    let other_mesh = server.token_for("next-door", &other_mesh, minute).await;
+    let forged = SigningKey { kid: "1".into(), pair: KeyPair::generate().unwrap() };
+    let forged = token::issue(&for_name("payments-1"), &forged, Timestamp::now(), minute).unwrap();
+    let unknown = SigningKey { kid: "7".into(), pair: KeyPair::generate().unwrap() };
+    let unknown = token::issue(&for_name("payments-1"), &unknown, Timestamp::now(), minute).unwrap();
+    // Of names that are there and of others, and of meshes.
+    for token in ["a.b.c", "nonsense", &forged, &unknown] {
+        let (status, there) = bootstrap(&server, "dataplane", "default", "payments-1", token).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{there}");
+        assert!(there.contains("token") && !there.contains(token), "{there}");
+        let not_there = bootstrap(&server, "dataplane", "default", "payments-2", token).await;
+        assert_eq!(not_there, (status, there.clone()));
+        let no_mesh = bootstrap(&server, "dataplane", "nowhere", "payments-1", token).await;
+        assert_eq!(no_mesh, (status, there.replace("\"default\"", "\"nowhere\"")));
+    }
+    let (status, text) = bootstrap(&server, "dataplane", "default", "payments-1", &other_mesh).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED, "{text}");
+    for kind in ["ingress", "egress"] {
+        let one = bootstrap(&server, kind, "", "gate", &forged).await;
+        assert_eq!(one.0, StatusCode::UNAUTHORIZED, "{}", one.1);
+        assert_eq!(one, bootstrap(&server, kind, "", "another", &forged).await);
+    }
+
+    // A good token asks for what it is for, and for nothing else.
+    let good = server.token_for("default", &for_name("payments-1"), minute).await;
+    let (status, text) = bootstrap(&server, "dataplane", "default", "payments-1", &good).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    for name in ["payments-2", "payments-3"] {
+        server.world.put([dataplane("default", "payments-3", "127.0.3.3", "payments", &[])]).await;
+        let (status, text) = bootstrap(&server, "dataplane", "default", name, &good).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{text}");
+        let why = format!("it is for name \"payments-1\", the proxy has {name:?}");
+        assert!(text.ends_with(&why), "{text}");
+    }
+    let of_others = server.token_for("default", &for_service("a"), minute).await;
+    let (status, _) = bootstrap(&server, "dataplane", "default", "payments-1", &of_others).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    let (status, text) = bootstrap(&server, "dataplane", "default", "payments-2", &of_others).await;
+    assert_eq!((status, text.as_str()), (StatusCode::NOT_FOUND, ""));
 }

@@ -1,6 +1,7 @@
 //! A global control plane and a zone in one process, over real sockets that a test cuts.
 
 mod instances;
+mod kuma_global;
 mod presence;
 mod views;
 

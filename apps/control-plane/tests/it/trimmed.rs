@@ -104,7 +104,7 @@ async fn a_trimmed_proxy_is_not_woken_by_services_that_it_may_not_call() {
 /// The names an agent resolves and the addresses of the stub's listener.
 fn stub(proxy: &ConnectedProxy) -> Option<String> {
     let target = &proxy.current.as_ref().unwrap().target;
-    let listener = target.of(Type::Listener).get("self_trimmed_outbound")?;
+    let listener = target.of(Type::Listener).get("system_trimmed_outbound")?;
     Some(String::from_utf8_lossy(&listener.body()).into_owned())
 }
 

@@ -30,8 +30,13 @@ impl Drop for World {
 }
 
 pub fn registrar(store: Arc<dyn Store>) -> Registrar {
+    registrar_of(store, false)
+}
+
+/// Of the zone `default`, which is among others where it is federated.
+pub fn registrar_of(store: Arc<dyn Store>, federated: bool) -> Registrar {
     let setup = Setup {
-        mode: Mode::Zone { name: "default".to_owned(), federated: false },
+        mode: Mode::Zone { name: "default".to_owned(), federated },
         disable_origin_label_validation: false,
         unsafe_delete: false,
         health_discovery: true,

@@ -266,6 +266,46 @@ async fn what_other_zones_find_by_tags_is_listed_and_entered() {
 }
 
 #[tokio::test]
+async fn where_services_are_resources_other_zones_find_by_tags_what_virtual_outbounds_name() {
+    let world = World::starting_late(std::sync::Arc::new(store::Memory::default()));
+    available_services::start(&world.store, &world.push, &world.shutdown);
+    world.push.start(&world.shutdown);
+    let listed = || {
+        let snapshot = world.store.snapshot().unwrap();
+        let gate = snapshot.get(&Key::global(Kind::ZoneIngress, "gate"));
+        gate.map(|gate| gate.spec.to_json()["availableServices"].clone()).unwrap_or_default()
+    };
+    let serving = |service: &str| {
+        let mut spec = dataplane("default", service, "10.0.0.1", service, &[]).spec.to_json();
+        spec["networking"]["inbound"][0]["tags"]["kuma.io/zone"] = json!("default");
+        resource(Key::new(Kind::Dataplane, "default", service), &[], spec)
+    };
+    world.put([exclusive("default"), serving("backend"), serving("other")]).await;
+    world.put([ingress("default", "192.168.0.9")]).await;
+    let mut gate = connect(&world, ProxyKind::Ingress, "gate").await;
+    assert_eq!(names(&gate, Type::Cluster), [""; 0]);
+
+    // The form of the design document, for one service.
+    let by_zone = json!({
+        "selectors": [{ "match": { "kuma.io/service": "backend" } }],
+        "conf": { "host": "{{service}}.{{zone}}.mesh", "port": 80,
+                  "tags": { "kuma.io/service": "service", "kuma.io/zone": "zone" } },
+    });
+    let by_zone = resource(Key::new(Kind::VirtualOutbound, "default", "by-zone"), &[], by_zone);
+    world.put([by_zone.clone()]).await;
+    let tags = json!({ "kuma.io/protocol": "http", "kuma.io/service": "backend", "kuma.io/zone": "default" });
+    let expected = json!([{ "tags": tags, "instances": 1, "mesh": "default" }]);
+    eventually("what has a hostname is listed", || listed() == expected).await;
+    gate.turn().await;
+    assert!(bytes(&gate, Type::Listener).contains("backend{kuma.io/zone=default,mesh=default}"));
+
+    world.delete(Kind::VirtualOutbound, "default", "by-zone").await;
+    eventually("nothing is listed without the hostname", || listed().is_null()).await;
+    gate.turn().await;
+    assert_eq!(names(&gate, Type::Cluster), [""; 0]);
+}
+
+#[tokio::test]
 async fn other_zones_are_told_of_permissions_that_they_do_not_know() {
     let world = World::starting_late(std::sync::Arc::new(store::Memory::default()));
     available_services::start(&world.store, &world.push, &world.shutdown);

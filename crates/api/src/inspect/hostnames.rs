@@ -60,9 +60,10 @@ pub struct HostnameClaim {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostnameOrigin {
-    /// `VirtualOutbound`, the kind of the service in whose status it is, or `Dataplane` where it is listed there.
+    /// `VirtualOutbound`, the kind of the service in whose status it is, `Dataplane` where it is listed there, or `Mesh`
+    /// where the mesh gives all services such hostnames.
     pub kind: Cow<'static, str>,
-    /// Of the VirtualOutbound, of the service or of the Dataplane.
+    /// Of the VirtualOutbound, of the service, of the Dataplane or of the mesh.
     pub name: String,
     /// The HostnameGenerator that made it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,8 +13,9 @@ use crate::{Error, call::Call, list::Paging};
 /// Knows what is wrong.
 #[async_trait::async_trait]
 pub trait Problems: fmt::Debug + Send + Sync {
-    /// Everything that is wrong with a mesh now, the worst first.
-    async fn of_mesh(&self, mesh: &str) -> Result<Vec<Finding>, InspectError>;
+    /// What is wrong with a mesh now, the worst first, of what is wanted. Where there is more than fits into a list, a
+    /// finding says how much.
+    async fn of_mesh(&self, mesh: &str, wanted: &FindingFilter) -> Result<Vec<Finding>, InspectError>;
 
     /// What a VirtualOutbound claims that something else claims, too, as of now: each a sentence for its author.
     async fn of_virtual_outbound(&self, mesh: &str, name: &str) -> Vec<String>;
@@ -69,8 +70,7 @@ impl From<&Finding> for FoundProblem {
 pub async fn list(call: Call) -> Result<Response, Error> {
     let snapshot = readable(&call)?;
     let (paging, wanted) = (Paging::read(&call)?, FindingFilter::read(&call)?);
-    let mut found = call.context.problems.of_mesh(call.param("mesh")).await?;
-    found.retain(|finding| wanted.has(finding));
+    let found = call.context.problems.of_mesh(call.param("mesh"), &wanted).await?;
     let page = found.iter().skip(paging.offset).take(paging.size);
     let list = ProblemList {
         total: found.len(),
@@ -80,8 +80,9 @@ pub async fn list(call: Call) -> Result<Response, Error> {
     shown(list, &snapshot).await
 }
 
-/// Which findings are asked for.
-struct FindingFilter {
+/// The findings that are asked for.
+#[derive(Debug, Clone)]
+pub struct FindingFilter {
     /// At least so bad.
     severity: Severity,
     code: Option<Code>,
@@ -107,7 +108,7 @@ impl FindingFilter {
         Ok(FindingFilter { severity, code: code.transpose()?, kri: call.query("kri").map(str::to_owned) })
     }
 
-    fn has(&self, finding: &Finding) -> bool {
+    pub fn has(&self, finding: &Finding) -> bool {
         let about = finding.about.as_ref().map(ToString::to_string);
         finding.code.severity() >= self.severity
             && self.code.is_none_or(|code| finding.code == code)

@@ -1,10 +1,10 @@
 //! Authenticates the caller.
 //!
-//! First rule that applies: a direct call from this machine by root or by the control plane's own user is
-//! an administrator's; then the configured kind of proof (user token or client certificate); else the
-//! caller is anonymous. An invalid token is refused rather than ignored, so that no caller works
-//! with fewer rights without noticing. A local administrator's token is validated only at `/who-am-i`,
-//! where `kumactl config control-planes add` tries a token before it keeps it.
+//! First rule that applies: a user token, where tokens are the configured kind of proof; a direct call from this machine by
+//! root or by the control plane's own user, which is an administrator's; a client certificate, where that is the configured
+//! kind; else the caller is anonymous. An invalid token is refused rather than ignored, so that no caller works with
+//! other rights than the token's without noticing: not even one on this machine, which would have more.
+//! An anonymous caller on this machine may be a web page in a browser, and is refused if it looks like one of somebody else.
 
 use std::sync::Arc;
 
@@ -28,6 +28,11 @@ pub async fn authenticate(State(context): State<Arc<Context>>, request: Request,
     let (mut parts, body) = request.into_parts();
     match identify(&context, &parts).await {
         Ok(user) => {
+            if user == User::anonymous()
+                && let Err(refused) = local::check_unproven(&parts, &context.settings)
+            {
+                return refused.into_response();
+            }
             parts.extensions.insert(user);
             next.run(Request::from_parts(parts, body)).await
         }
@@ -47,18 +52,16 @@ async fn identify(context: &Context, request: &Parts) -> Result<User, Error> {
     let authn = &context.settings.authn;
     let peer = request.extensions.get::<Peer>();
     let headers = &request.headers;
+    if authn.kind == AuthnType::Tokens
+        && let Some(token) = bearer(headers)
+    {
+        return token::authenticate(context, token, peer.map(|peer| peer.addr));
+    }
     if authn.localhost_is_admin
         && let Some(peer) = peer
         && local::is_direct_call(peer, &request.uri, headers)
         && is_administrators(authn, peer).await
     {
-        // Such a caller needs no token. One that asks with a token who it is asks whether the token is accepted.
-        if authn.kind == AuthnType::Tokens
-            && is_path(context, &request.uri, "/who-am-i")
-            && let Some(token) = bearer(headers)
-        {
-            token::authenticate(context, token, Some(peer.addr))?;
-        }
         return Ok(User::admin());
     }
     match authn.kind {
@@ -66,10 +69,7 @@ async fn identify(context: &Context, request: &Parts) -> Result<User, Error> {
             let has_certificate = peer.is_some_and(|peer| peer.client_certificate.is_some());
             Ok(if has_certificate { User::admin() } else { User::anonymous() })
         }
-        AuthnType::Tokens => match bearer(headers) {
-            Some(token) => token::authenticate(context, token, peer.map(|peer| peer.addr)),
-            None => Ok(User::anonymous()),
-        },
+        AuthnType::Tokens => Ok(User::anonymous()),
     }
 }
 

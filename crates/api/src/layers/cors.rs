@@ -47,7 +47,8 @@ pub async fn cors(State(context): State<Arc<Context>>, request: Request, next: N
     response
 }
 
-fn is_allowed(origin: &HeaderValue, domains: &[String]) -> bool {
+/// Pages of this origin may call the API.
+pub fn is_allowed(origin: &HeaderValue, domains: &[String]) -> bool {
     domains
         .iter()
         .any(|domain| matches!(domain.as_str(), "*" | ".*") || domain.as_bytes() == origin.as_bytes())

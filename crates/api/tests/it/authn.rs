@@ -16,13 +16,13 @@ use crate::{
 };
 
 const ADMIN: &str = "mesh-system:admin";
-const ANONYMOUS: &str = "mesh-system:anonymous";
+pub const ANONYMOUS: &str = "mesh-system:anonymous";
 
-fn who_am_i() -> Request<Body> {
+pub fn who_am_i() -> Request<Body> {
     request(Method::GET, "/who-am-i", Body::empty())
 }
 
-async fn name(world: &World, request: Request<Body>) -> String {
+pub async fn name(world: &World, request: Request<Body>) -> String {
     world.send(request).await.expect(200).json()["name"].as_str().unwrap().to_owned()
 }
 
@@ -32,7 +32,7 @@ fn from(addr: &str) -> Request<Body> {
     request
 }
 
-fn with(header: &'static str, value: &str) -> Request<Body> {
+pub fn with(header: &'static str, value: &str) -> Request<Body> {
     let mut request = who_am_i();
     request.headers_mut().insert(header, value.parse().unwrap());
     request
@@ -60,8 +60,6 @@ async fn each_condition_for_being_local_is_needed() {
         request.headers_mut().insert("sec-fetch-site", "same-origin".parse().unwrap());
         request
     };
-    let mut two_hosts = who_am_i();
-    two_hosts.headers_mut().append("host", "rebound.example.com".parse().unwrap());
     for (request, expect) in [
         (from("127.0.0.1:1"), ADMIN),
         (from("127.9.9.9:1"), ADMIN),
@@ -80,16 +78,10 @@ async fn each_condition_for_being_local_is_needed() {
         (with("host", "[::1]:5681"), ADMIN),
         (with("host", "LOCALHOST"), ADMIN),
         (with("host", "localhost."), ADMIN),
-        (with("host", "rebound.example.com"), ANONYMOUS),
-        (with("host", "localhost.example.com"), ANONYMOUS),
-        (with("host", "[::1]evil"), ANONYMOUS),
-        (with("host", "[::1]:5681evil"), ANONYMOUS),
         (with("host", "[::1]"), ADMIN),
-        (with("host", "[127.0.0.1]"), ANONYMOUS),
-        (with("host", "localhost:evil"), ANONYMOUS),
-        (with("host", "localhost:1:2"), ANONYMOUS),
         (with("host", ""), ANONYMOUS),
-        (two_hosts, ANONYMOUS),
+        (with("host", "192.0.2.1:5681"), ANONYMOUS),
+        (with("host", "[2001:db8::1]"), ANONYMOUS),
         (with("sec-fetch-site", "none"), ADMIN),
         (with("sec-fetch-site", "same-origin"), ADMIN),
         (with("sec-fetch-site", "same-site"), ANONYMOUS),
@@ -158,20 +150,20 @@ async fn a_client_certificate_makes_an_administrator_only_where_that_is_configur
 }
 
 /// A world with a key for user tokens, and that key.
-async fn with_key() -> (World, SigningKey) {
+pub async fn with_key() -> (World, SigningKey) {
     let world = World::new().await;
     let pair = KeyPair::generate().unwrap();
     world.store_draft(signing_key::draft(Purpose::User, "1", &pair)).await;
     (world, SigningKey { kid: "1".into(), pair })
 }
 
-fn bearer(path: &str, token: &str) -> Request<Body> {
+pub fn bearer(path: &str, token: &str) -> Request<Body> {
     let mut request = remote(Method::GET, path, Body::empty());
     request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     request
 }
 
-fn john(groups: &[&str]) -> UserToken {
+pub fn john(groups: &[&str]) -> UserToken {
     UserToken { name: "john".into(), groups: groups.iter().map(|&group| group.to_owned()).collect() }
 }
 
@@ -345,19 +337,28 @@ async fn the_operator_decides_who_may_see_secrets_and_the_configuration() {
 }
 
 #[tokio::test]
-async fn a_local_administrators_token_is_checked_where_it_asks_who_it_is() {
+async fn a_token_counts_for_more_than_being_an_administrator_of_the_machine() {
     let (world, key) = with_key().await;
     let local = |path: &str, token: &str| {
         let mut request = request(Method::GET, path, Body::empty());
         request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
         request
     };
-    let refused = world.send(local("/who-am-i", "nonsense")).await.expect(401).json();
-    assert!(refused["detail"].as_str().unwrap().contains("the token is malformed"), "{refused}");
     let hour = std::time::Duration::from_secs(3600);
     let good = token::issue(&john(&[]), &key, Timestamp::now(), hour).unwrap();
-    assert_eq!(name(&world, local("/who-am-i", &good)).await, ADMIN);
-    world.send(local("/meshes", "nonsense")).await.expect(200);
+    assert_eq!(name(&world, local("/who-am-i", &good)).await, "john");
+    world.send(local("/secrets", &good)).await.expect(403);
+    world.send(request(Method::GET, "/secrets", Body::empty())).await.expect(200);
+    for path in ["/who-am-i", "/meshes"] {
+        let refused = world.send(local(path, "nonsense")).await.expect(401).json();
+        assert!(refused["detail"].as_str().unwrap().contains("the token is malformed"), "{refused}");
+    }
+    // Which control plane this is, anyone may know.
+    world.send(local("/", "nonsense")).await.expect(200);
+    // Where no tokens are known, there is none to look at.
+    let authn = Authn { kind: AuthnType::AdminClientCerts, ..Authn::default() };
+    let world = World::with(zone(), Settings { authn, ..Settings::default() }).await;
+    assert_eq!(name(&world, local("/who-am-i", "nonsense")).await, ADMIN);
 }
 
 fn trust(name: &str) -> Value {

@@ -29,6 +29,7 @@ mod calls;
 mod identifiers;
 mod kuma_views;
 mod logging;
+mod names;
 pub mod problems;
 mod reachability;
 mod selection;
@@ -46,6 +47,7 @@ impl Inspect for FakeProxies {
             "gate" if view == AdminView::SniUsage => {
                 Ok(AdminAnswer { content_type: "text/plain", body: super::sni_usage::SAID.into() })
             }
+            "unified" => Ok(AdminAnswer { content_type: "text/plain", body: names::SAID.into() }),
             "gone" => Err(InspectError::Unreachable("nobody at 192.0.2.1:9901: start kuma-dp".to_owned())),
             name => {
                 let json = match view {
@@ -90,7 +92,10 @@ impl Inspect for FakeProxies {
     }
 
     async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError> {
-        Ok(Layout { kri: format!("layout of {}", proxy.name), ..Layout::default() })
+        match &*proxy.name {
+            "unified" => Ok(names::layout()),
+            name => Ok(Layout { kri: format!("layout of {name}"), ..Layout::default() }),
+        }
     }
 
     /// One hostname, made of the name of the proxy.
@@ -277,6 +282,7 @@ async fn a_query_that_means_nothing_is_refused() {
             "stats?format=xml",
             "bad request: format \"xml\" is not known: it is `text` or `json`, or `summary`",
         ),
+        ("stats?names=other", "bad request: names \"other\" is not known: it is `kuma`"),
         ("clusters?format=summary", "bad request: format \"summary\" is not known: it is `text` or `json`"),
         ("clusters?format=xml", "bad request: format \"xml\" is not known: it is `text` or `json`"),
         ("_config?shadow=maybe", "bad request: shadow \"maybe\" is not known: it is `true` or `false`"),

@@ -110,6 +110,20 @@ async fn an_authority_that_cannot_sign_is_refused_when_it_is_written() {
 }
 
 #[tokio::test]
+async fn an_authority_that_could_not_be_made_is_refused_with_its_field_and_no_mesh_is_left_behind() {
+    let world = World::new().await;
+    for wrong in [json!("5x"), json!("-1s"), json!(7)] {
+        let conf = json!({ "caCert": { "expiration": wrong } });
+        let backend = json!({ "name": "ca-1", "type": "builtin", "conf": conf });
+        let body = json!({ "type": "Mesh", "name": "one", "mtls": { "enabledBackend": "ca-1", "backends": [backend] } });
+        let field = "mtls.backends[0].conf.caCert.expiration";
+        let refused = world.put("/meshes/one", &body).await;
+        refused.expect_fields("Could not process a resource", &[(field, "has to be a valid format")]);
+        world.get("/meshes/one").await.expect(404);
+    }
+}
+
+#[tokio::test]
 async fn files_of_an_authority_are_in_the_folder_that_is_set() {
     let folder = tempfile::tempdir().unwrap();
     let (cert, key) = authority();

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use api::Settings;
-use resources::{Key, Kind, Labels, Spec, naming::kds};
+use resources::{
+    Key, Kind, Labels, Spec,
+    naming::{kds, service_hosts::ServiceHosts},
+};
 use serde_json::{Value, json};
 use store::{Write, registrar::Mode};
 use testkit::resource::{stored, with_status};
@@ -294,6 +297,32 @@ async fn the_address_of_a_service_is_one_that_resolves() {
     assert_eq!(addresses("exclusive").await, [json!("named.svc.mesh.local:5050"), json!(null)]);
     let one = world.get("/meshes/exclusive/service-insights/named").await.expect(200).json();
     assert_eq!(one["addressPort"], "named.svc.mesh.local:5050");
+}
+
+#[tokio::test]
+async fn a_service_has_the_address_that_its_mesh_gives_it_unless_a_virtual_outbound_names_it() {
+    let settings = Settings { service_hosts: Some(ServiceHosts::default()), ..Settings::default() };
+    let world = World::with(zone(), settings).await;
+    world.store(Kind::Mesh, "", "exclusive", json!({ "meshServices": { "mode": "Exclusive" } })).await;
+    for mesh in ["default", "exclusive"] {
+        let spec = json!({ "services": { "web": {} } });
+        let spec = Spec::from_json(Kind::ServiceInsight, spec, &mut Vec::new()).unwrap();
+        let name = format!("all-services-{mesh}");
+        world.store_resource(Kind::ServiceInsight, mesh, &name, Labels::new(), spec).await;
+    }
+    let address = async |mesh: &str| {
+        world.get(&format!("/meshes/{mesh}/service-insights/web")).await.expect(200).json()["addressPort"]
+            .clone()
+    };
+    assert_eq!(address("default").await, "web.mesh:80");
+    assert_eq!(address("exclusive").await, json!(null));
+    let own = json!({
+        "selectors": [{ "match": { "kuma.io/service": "web" } }],
+        "conf": { "host": "shop.mesh", "port": "8080",
+                  "parameters": [{ "name": "service", "tagKey": "kuma.io/service" }] },
+    });
+    world.store(Kind::VirtualOutbound, "default", "own", own).await;
+    assert_eq!(address("default").await, "shop.mesh:8080");
 }
 
 #[tokio::test]

@@ -104,11 +104,92 @@ async fn a_body_that_contradicts_the_path_is_refused_field_by_field() {
             ("type", "type from the URL has to be the same as in body"),
         ],
     );
+}
+
+#[tokio::test]
+async fn a_body_without_a_mesh_means_the_default_mesh_where_the_schema_says_so() {
+    let world = World::new().await;
+    world.store(Kind::Mesh, "", "other", json!({})).await;
     let body = json!({ "type": "MeshTimeout", "name": "one", "spec": timeout("one", "1s")["spec"] });
+    world.put(TIMEOUTS, &body).await.expect(201);
+    assert_eq!(world.get(TIMEOUTS).await.json()["mesh"], "default");
+    let mismatch = ("mesh", "mesh from the URL has to be the same as in body");
+    let elsewhere = world.put("/meshes/other/meshtimeouts/one", &body).await;
+    elsewhere.expect_fields("Could not process a resource", &[mismatch]);
+    // The older kinds have no such default.
+    let dataplane = json!({ "type": "Dataplane", "name": "one", "networking": { "address": "10.0.0.1" } });
+    world
+        .put("/meshes/default/dataplanes/one", &dataplane)
+        .await
+        .expect_fields("Could not process a resource", &[mismatch, ("mesh", "cannot be empty")]);
+}
+
+#[tokio::test]
+async fn a_name_in_the_body_that_is_another_and_no_name_is_told_as_both() {
+    let world = World::new().await;
+    let mismatch = ("name", "name from the URL has to be the same as in body");
+    let mut body = timeout("No_Name", "1s");
+    let no_name = "invalid characters. A lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+                   characters, '-' or '.', and must start and end with an alphanumeric character";
+    let title = "Could not process a resource";
+    world.put(TIMEOUTS, &body).await.expect_fields(title, &[mismatch, ("name", no_name)]);
+    // A resource that exists may have a name of older versions.
+    world.put(TIMEOUTS, &timeout("one", "1s")).await.expect(201);
+    let no_name = "invalid characters. Valid characters are numbers, lowercase latin letters and '-', '_', '.' symbols.";
+    world.put(TIMEOUTS, &body).await.expect_fields(title, &[mismatch, ("name", no_name)]);
+    body["name"] = json!("");
+    world.put(TIMEOUTS, &body).await.expect_fields(title, &[mismatch, ("name", "cannot be empty")]);
+}
+
+#[tokio::test]
+async fn labels_that_never_change_are_refused_as_a_change() {
+    let world = World::new().await;
+    world.put(TIMEOUTS, &timeout("one", "1s")).await.expect(201);
+    let mut body = timeout("one", "2s");
+    body["labels"] = json!({ "kuma.io/origin": "global" });
+    let (origin, zone) = (r#"labels["kuma.io/origin"]"#, r#"labels["kuma.io/zone"]"#);
     world.put(TIMEOUTS, &body).await.expect_fields(
-        "Could not process a resource",
-        &[("mesh", "mesh from the URL has to be the same as in body")],
+        "Could not update a resource",
+        &[
+            (origin, r#"is immutable, cannot be changed from "zone" to "global""#),
+            (zone, r#"is immutable, cannot be removed (was "east")"#),
+        ],
     );
+}
+
+#[tokio::test]
+async fn names_that_no_hostname_can_have_are_warned_about() {
+    let world = World::new().await;
+    let selector = json!({ "meshService": { "matchLabels": { "app": "a" } } });
+    for (kind, path, spec) in [
+        ("Mesh", "/meshes/7up", json!(null)),
+        ("MeshService", "/meshes/default/meshservices/7up", json!({})),
+        (
+            "MeshExternalService",
+            "/meshes/default/meshexternalservices/7up",
+            json!({ "match": { "port": 80 },
+            "endpoints": [{ "address": "10.0.0.1", "port": 80 }] }),
+        ),
+        (
+            "MeshMultiZoneService",
+            "/meshes/default/meshmultizoneservices/7up",
+            json!({ "selector": selector, "ports": [{ "port": 80 }] }),
+        ),
+    ] {
+        let mut body = json!({ "type": kind, "mesh": "default", "name": "7up" });
+        if !spec.is_null() {
+            body["spec"] = spec;
+        }
+        let answer = world.put(path, &body).await.expect(201).json();
+        let warnings = answer["warnings"].as_array().unwrap();
+        let expect = format!(
+            "Invalid {kind} resource name: '7up'. It does not conform to the DNS format (RFC 1035). This is deprecated. \
+             Errors: a DNS-1035 label must consist of"
+        );
+        assert!(warnings.iter().any(|warning| warning.as_str().unwrap().starts_with(&expect)), "{answer}");
+    }
+    let body = resource(Kind::MeshService, "default", "up7", json!({}));
+    assert_eq!(world.put("/meshes/default/meshservices/up7", &body).await.expect(201).body, "{}\n");
 }
 
 #[tokio::test]
@@ -328,7 +409,7 @@ async fn the_older_spelling_of_a_collection_is_the_same_collection() {
 }
 
 #[tokio::test]
-async fn a_virtual_outbound_as_proposed_is_stored_as_shipped_and_the_author_is_shown_how() {
+async fn a_virtual_outbound_as_proposed_reads_back_as_proposed_and_the_author_is_shown_what_it_means() {
     let world = World::new().await;
     let text = include_str!("../../../resources/tests/proposal/my-service-by-version.yaml");
     let body = resources::format::yaml::documents(text).unwrap().remove(0).value;
@@ -350,14 +431,20 @@ async fn a_virtual_outbound_as_proposed_is_stored_as_shipped_and_the_author_is_s
     assert_eq!(
         stored["conf"],
         json!({
-            "host": "{{.version}}.{{.service}}.mesh", "port": "8080",
-            "parameters": [
-                { "name": "service", "tagKey": "kuma.io/service" }, { "name": "version", "tagKey": "version" }
-            ]
+            "host": "{{version}}.{{service}}.mesh", "port": 8080,
+            "tags": { "kuma.io/service": "service", "version": "version" }
         })
     );
-    // What is stored is written back without advice, and is what the proposal's form means.
-    let again = world.put(path, &stored).await.expect(200);
-    assert_eq!((again.body.as_str(), again.header("x-kuma-outcome")), ("{}\n", "unchanged"));
+    assert_eq!(world.put(path, &stored).await.expect(200).header("x-kuma-outcome"), "unchanged");
     assert_eq!(world.put(path, &body).await.expect(200).header("x-kuma-outcome"), "unchanged");
+    // What Kuma ships reads back so, too, and needs no advice.
+    let mut shipped = stored;
+    shipped["conf"] = json!({
+        "host": "{{.version}}.{{.service}}.mesh", "port": "8080",
+        "parameters": [
+            { "name": "service", "tagKey": "kuma.io/service" }, { "name": "version", "tagKey": "version" }
+        ]
+    });
+    assert_eq!(world.put(path, &shipped).await.expect(200).body.as_str(), "{}\n");
+    assert_eq!(world.get(path).await.expect(200).json()["conf"], shipped["conf"]);
 }

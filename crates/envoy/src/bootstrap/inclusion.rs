@@ -18,7 +18,7 @@ const GLOBAL: [&str; 10] = [
     "main_thread.",
     "workers.",
     // Calls to what was trimmed, by either choice of names: the only sign that someone makes them.
-    "http.self_trimmed_outbound.downstream_rq_4xx",
+    "http.system_trimmed_outbound.downstream_rq_4xx",
     "http.outbound_trimmed.downstream_rq_4xx",
 ];
 

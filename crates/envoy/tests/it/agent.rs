@@ -39,7 +39,7 @@ fn named(count: u32, policies: &[&str], folder: &tempfile::TempDir, traits: &Pro
     let tags = Arc::new(BTreeMap::from([("kuma.io/service".to_owned(), "backend".to_owned())]));
     for index in 0..count {
         let hostname: Arc<str> = format!("instance-{index:05}.backend.some-namespace.mesh").into();
-        let port = VirtualPort { policy: "vo".into(), tags: tags.clone() };
+        let port = VirtualPort { policy: Some("vo".into()), tags: tags.clone() };
         let vip = Some(Ipv4Addr::from(0xF000_0000 + index));
         let host = VirtualHost { hostname, vip, ports: BTreeMap::from([(80, port)]) };
         snapshot.virtual_hosts.insert(host);

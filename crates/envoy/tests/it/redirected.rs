@@ -34,7 +34,7 @@ pub fn add_hosts(snapshot: &mut MeshSnapshot) {
     ] {
         let hostname: Arc<str> = hostname.into();
         let tags = Arc::new(tags.into_iter().collect::<BTreeMap<_, _>>());
-        let ports = BTreeMap::from([(port, VirtualPort { policy: "vo".into(), tags })]);
+        let ports = BTreeMap::from([(port, VirtualPort { policy: Some("vo".into()), tags })]);
         let host = VirtualHost { hostname, vip: Some(vip.into()), ports };
         snapshot.virtual_hosts.insert(host);
     }

@@ -92,7 +92,7 @@ fn requests_are_refused_in_the_name_of_what_decides_and_everything_else_is_reset
         let dataplane = "kri_dp_default_east__web_".parse().unwrap();
         let counted = summary(&text, &meanings(&plan, &dataplane), traits.unified_naming);
         let (name, class) = match traits.unified_naming {
-            true => ("self_trimmed_outbound", "self"),
+            true => ("system_trimmed_outbound", "system"),
             false => ("outbound_trimmed", "legacy"),
         };
         let object = &counted.resources[name];

@@ -150,6 +150,20 @@ fn an_ingress_leads_to_services_by_every_name_of_theirs_in_both_schemes() {
 }
 
 #[test]
+fn an_ingress_counts_under_names_that_have_dots_as_its_configuration_writes_them() {
+    let service = own_service("one", server("one")).replace("name: main", "name: backend-kumahq.com");
+    let (envoy, port) = start(ProxyKind::Ingress, &[SECURED, &service], unified("gate"));
+    assert_eq!(who(port, "new.one.example"), "by one");
+    let stats = envoy.get("/stats?usedonly");
+    let name = "kri_msvc_default_east__one_backend-kumahq.com";
+    for counted in
+        [format!("cluster.{name}.upstream_cx_total: 1"), format!("tcp.{name}.downstream_cx_total: 1")]
+    {
+        assert!(stats.lines().any(|line| line == counted), "{counted} is not in\n{stats}");
+    }
+}
+
+#[test]
 fn an_ingress_that_leads_nowhere_says_who_it_is() {
     let (_envoy, port) = start(ProxyKind::Ingress, &[PLAIN], unified("gate"));
     let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();

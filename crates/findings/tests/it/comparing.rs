@@ -67,8 +67,7 @@ fn shadowed(view: &PolicyView, others: &[&Policy]) -> Option<String> {
         }
         by.extend(above.iter().map(|other| other.kri.to_string()));
     }
-    let by: Vec<String> = by.into_iter().collect();
-    (!own.is_empty()).then(|| format!("overridden by {}", by.join(", ")))
+    (!own.is_empty()).then(|| format!("overridden by {}", named(by)))
 }
 
 /// The clients that each entry of a permission is about, whether it allows them, and whether it is one of `from`.
@@ -86,25 +85,49 @@ fn decisions(view: &PolicyView) -> Vec<(String, bool, bool)> {
     from.chain(rules).collect()
 }
 
+/// What the entries about some clients come to: in `from` the last one decides, in `rules` a deny.
+fn decision(view: &PolicyView, clients: &str) -> Option<bool> {
+    let about: Vec<_> = decisions(view).into_iter().filter(|(other, ..)| other == clients).collect();
+    let (_, last, in_from) = about.last()?;
+    Some(*last && (*in_from || about.iter().all(|(_, allowed, _)| *allowed)))
+}
+
+/// Names, at most three of them, and how many others there are.
+fn named(names: impl IntoIterator<Item = String>) -> String {
+    let mut names: Vec<String> = names.into_iter().collect();
+    if names.len() > 3 {
+        let more = names.split_off(3).len();
+        return format!("{} and {more} more", names.join(", "));
+    }
+    let last = names.pop().unwrap();
+    if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) }
+}
+
 fn contradictions(view: &PolicyView, others: &[&Policy]) -> BTreeSet<String> {
     let own = decisions(view);
     let mut found = BTreeSet::new();
-    for (clients, allowed, in_from) in &own {
-        let opposite = |(other, decided, _): &(String, bool, bool)| other == clients && decided != allowed;
-        for other in others.iter().map(|other| &other.view) {
-            if decisions(other).iter().any(opposite) {
-                let wins = match (in_from, allowed) {
-                    (true, _) if other.precedence > view.precedence => "that one wins",
-                    (true, _) => "this one wins",
-                    (false, true) => "that one wins, because it denies",
-                    (false, false) => "this one wins, because it denies",
-                };
-                found.insert(format!("{} says the opposite about {clients}; {wins}", other.kri));
-            }
+    for (clients, _, in_from) in &own {
+        let decided = decision(view, clients).unwrap();
+        let mut against: Vec<&PolicyView> = others.iter().map(|other| &other.view).collect();
+        against.retain(|other| decision(other, clients).is_some_and(|other| other != decided));
+        against.sort_by(|a, b| b.precedence.cmp(&a.precedence));
+        if let Some(highest) = against.first() {
+            let one = against.len() == 1;
+            let wins = match (in_from, decided, one) {
+                (true, ..) if highest.precedence < view.precedence => "this one wins",
+                (true, _, true) => "that one wins",
+                (true, _, false) => "the first of those wins",
+                (false, true, true) => "that one wins, because it denies",
+                (false, true, false) => "those win, because they deny",
+                (false, false, _) => "this one wins, because it denies",
+            };
+            let says = if one { "says" } else { "say" };
+            let against = named(against.iter().map(|other| other.kri.to_string()));
+            found.insert(format!("{against} {says} the opposite about {clients}; {wins}"));
         }
-        if *allowed && own.iter().any(opposite) {
-            let (_, last, _) = own.iter().rfind(|(other, ..)| other == clients).unwrap();
-            let wins = match (in_from, last) {
+        let entries = own.iter().filter(|(other, ..)| other == clients);
+        if entries.map(|(_, allowed, _)| allowed).collect::<BTreeSet<_>>().len() == 2 {
+            let wins = match (in_from, decided) {
                 (true, true) => "the last entry wins, which allows them",
                 (true, false) => "the last entry wins, which denies them",
                 (false, _) => "the deny wins",
@@ -145,7 +168,7 @@ struct Draft {
 prop_compose! {
     fn draft()(
         kind in 0..KINDS.len(),
-        name in 0..4_usize,
+        name in 0..6_usize,
         top in 0..4_usize,
         labels in 0..8_usize,
         entries in prop::collection::vec((0..3_usize, 0..4_usize), 1..4),

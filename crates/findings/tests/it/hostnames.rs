@@ -14,7 +14,7 @@ fn a_hostname_that_two_virtual_outbounds_claim_is_found_with_the_names_of_both()
     let mut mesh = MeshSnapshot::clone(state.mesh("default").unwrap());
     assert_eq!(MeshFindings::of(Arc::new(mesh.clone())).hostnames().count(), 0);
     let claim = |policy: &str, service: &str| VirtualPort {
-        policy: policy.into(),
+        policy: Some(policy.into()),
         tags: Arc::new(BTreeMap::from([("kuma.io/service".to_owned(), service.to_owned())])),
     };
     let (winner, loser) = (claim("exact", "backend"), claim("broad", "other"));

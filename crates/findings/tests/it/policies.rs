@@ -109,6 +109,29 @@ fn permissions_that_contradict_each_other_are_found() {
 }
 
 #[test]
+fn many_opponents_of_a_permission_are_one_finding_with_three_of_them_and_a_count() {
+    let permission = |name: &str, list: &str| {
+        format!(
+            "type: MeshTrafficPermission\nmesh: default\nname: {name}\nspec: {{ rules: [{{ default: {{ {list}: [{{ spiffeID: {{ \
+             type: Exact, value: \"spiffe://default/web\" }} }}] }} }}] }}"
+        )
+    };
+    let mut documents = vec![SECURED.to_owned(), WEB.to_owned(), permission("z", "allow")];
+    documents.extend(["a", "b", "c", "d", "e"].map(|name| permission(name, "deny")));
+    let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
+    let found = lines(&documents);
+    let kri = |name: &str| format!("kri_mtp_default___{name}_");
+    let client = r#"{"spiffeID":{"type":"Exact","value":"spiffe://default/web"}}"#;
+    let [a, b, c] = ["a", "b", "c"].map(kri);
+    let of_z = format!(
+        "contradiction {}: {a}, {b}, {c} and 2 more say the opposite about {client}; those win, because they deny",
+        kri("z")
+    );
+    assert_eq!(found.iter().filter(|line| line.contains(&kri("z"))).filter(|line| **line == of_z).count(), 1);
+    assert_eq!(found.len(), 6, "{found:#?}");
+}
+
+#[test]
 fn a_permission_that_contradicts_itself_is_found_and_says_which_entry_wins() {
     let entry = |action: &str| {
         format!("{{ targetRef: {{ kind: MeshService, name: web }}, default: {{ action: {action} }} }}")

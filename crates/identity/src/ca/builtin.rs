@@ -8,7 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa
 use resources::{
     Draft, Key, Kind,
     kinds::{
-        mesh::{CertificateAuthorityBackend, parse_lifetime},
+        mesh::{CertificateAuthorityBackend, builtin_certificate, parse_lifetime},
         secret::{Secret, SecretBytes},
     },
     naming::SpiffeId,
@@ -26,7 +26,7 @@ const DEFAULT_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The secret that holds the root certificate of a backend.
 pub fn certificate_secret(mesh: &str, backend: &str) -> Key {
-    Key::new(Kind::Secret, mesh, &format!("{mesh}.ca-builtin-cert-{backend}"))
+    Key::new(Kind::Secret, mesh, &builtin_certificate(mesh, backend))
 }
 
 /// The secret that holds the private key of a backend's root.

@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use resources::{Key, Kind, Labels, Resource, Scope, Spec, kinds::tags::Tags, labels, naming::dns};
+use resources::{
+    Key, Kind, Labels, Resource, Scope, Spec,
+    kinds::tags::Tags,
+    labels,
+    naming::{dns, sni::OfZone},
+};
 
 use crate::{Synced, rights, select::CLUSTER_ID};
 
@@ -46,6 +51,7 @@ impl Role {
         match self {
             _ if self.is_theirs(stored) => Ok(()),
             Role::Zone(_) if handed_over() => Ok(()),
+            Role::Global(_) if gives_way(stored, &synced.labels) => Ok(()),
             Role::Zone(zone) => Err(format!(
                 "zone {zone:?} has a resource of its own with this name: delete it there, and this one takes its place"
             )),
@@ -74,27 +80,53 @@ impl Role {
     /// The resource with what only the receiver may say: where it comes from.
     pub fn pinned(&self, synced: &Synced) -> Result<Synced, String> {
         check_names(&synced.key)?;
+        self.check(&synced.key, &synced.labels, &synced.spec)?;
         let mut pinned = synced.clone();
+        let labels = &mut pinned.labels;
+        // It is about the sender's plan to delete the resource.
+        labels.remove(labels::DELETION_GRACE_PERIOD);
+        if labels.contains_key(labels::MESH) && !pinned.key.mesh.is_empty() {
+            set(labels, labels::MESH, &pinned.key.mesh);
+        }
         match self {
-            Role::Zone(own) => {
-                if pinned.labels.get(labels::ZONE).is_some_and(|zone| **zone == **own) {
-                    return Err(format!("it is zone {own:?}'s own and cannot come from elsewhere"));
-                }
-                rights::check_sent_to_zone(&pinned.key)?;
-                if let Some(other) = pinned.labels.get(labels::ZONE).filter(|zone| !zone.is_empty()) {
-                    rights::check_effect_elsewhere(&pinned.spec, &pinned.labels, other)?;
-                }
-                set(&mut pinned.labels, labels::ORIGIN, labels::ORIGIN_GLOBAL);
-            }
+            Role::Zone(_) => set(labels, labels::ORIGIN, labels::ORIGIN_GLOBAL),
             Role::Global(zone) => {
-                rights::check_name_of_zone(&pinned.key, &pinned.labels, zone)?;
-                rights::check_role(&pinned.spec, &pinned.labels, zone)?;
-                set(&mut pinned.labels, labels::ORIGIN, labels::ORIGIN_ZONE);
-                set(&mut pinned.labels, labels::ZONE, zone);
-                pin_spec(&mut pinned.spec, zone);
+                set(labels, labels::ORIGIN, labels::ORIGIN_ZONE);
+                set(labels, labels::ZONE, zone);
             }
         }
+        if let Some(zone) = pinned.labels.get(labels::ZONE).filter(|zone| !zone.is_empty()).cloned() {
+            pin_spec(&mut pinned, &zone);
+        }
         Ok(pinned)
+    }
+
+    /// Refuses a stored resource of the peer that is not accepted any more: an older version was less strict.
+    pub fn check_stored(&self, stored: &Resource) -> Result<(), String> {
+        if self.is_theirs(stored) { self.check(&stored.key, &stored.labels, &stored.spec) } else { Ok(()) }
+    }
+
+    fn check(&self, key: &Key, labels: &Labels, spec: &Spec) -> Result<(), String> {
+        rights::check_labels(labels)?;
+        match self {
+            Role::Zone(own) => {
+                rights::check_sent_to_zone(key)?;
+                // What no zone sends is global's, whatever its labels: secrets that were exported from a zone have them.
+                let of_zones = key.kind.descriptor().sync.zone_to_global;
+                let zone = labels.get(labels::ZONE).filter(|zone| of_zones && !zone.is_empty());
+                match zone {
+                    Some(zone) if **zone == **own => {
+                        Err(format!("it is zone {own:?}'s own and cannot come from elsewhere"))
+                    }
+                    Some(other) => rights::check_effect_elsewhere(spec, labels, other),
+                    None => rights::check_of_global(key.kind),
+                }
+            }
+            Role::Global(zone) => {
+                rights::check_name_of_zone(key, labels, zone)?;
+                rights::check_role(spec, labels, zone)
+            }
+        }
     }
 }
 
@@ -102,9 +134,30 @@ fn set(labels: &mut Labels, name: &str, value: &str) {
     labels.insert(name.to_owned(), value.to_owned());
 }
 
+/// Names are hashes of the parts one after the other, so two zones can come to one name. A namespace can be made up for
+/// that, so a resource that has one gives way to one that has none; otherwise the first has the name.
+fn gives_way(stored: &Resource, newer: &Labels) -> bool {
+    let Some(zone) = stored.label(labels::ZONE).filter(|_| is_of_zone(stored)) else { return false };
+    let has_namespace = |value: Option<&str>| value.is_some_and(|namespace| !namespace.is_empty());
+    let is_made_up = rights::check_name_of_zone(&stored.key, &stored.labels, zone).is_err();
+    let newer = newer.get(labels::K8S_NAMESPACE).map(String::as_str);
+    is_made_up || has_namespace(stored.label(labels::K8S_NAMESPACE)) && !has_namespace(newer)
+}
+
+fn is_of_zone(stored: &Resource) -> bool {
+    stored.label(labels::ORIGIN) == Some(labels::ORIGIN_ZONE)
+}
+
 /// A zone speaks for itself, also in the fields of its resources.
-fn pin_spec(spec: &mut Spec, zone: &str) {
-    match spec {
+fn pin_spec(synced: &mut Synced, zone: &str) {
+    let mesh = synced.key.mesh.clone();
+    let named = OfZone {
+        mesh: &mesh,
+        zone,
+        name: synced.labels.get(labels::DISPLAY_NAME).map_or(&*synced.key.name, String::as_str),
+        namespace: synced.labels.get(labels::K8S_NAMESPACE).map_or("", String::as_str),
+    };
+    match &mut synced.spec {
         Spec::ZoneIngress(ingress) => {
             let ingress = Arc::make_mut(ingress);
             zone.clone_into(&mut ingress.zone);
@@ -115,6 +168,11 @@ fn pin_spec(spec: &mut Spec, zone: &str) {
             let Some(networking) = &mut Arc::make_mut(dataplane).networking else { return };
             networking.inbound.iter_mut().for_each(|inbound| pin_tags(&mut inbound.tags, zone));
             networking.gateway.iter_mut().for_each(|gateway| pin_tags(&mut gateway.tags, zone));
+        }
+        // An egress would lead calls to services of other zones to this one.
+        Spec::MeshService(service) if service.ports.iter().any(|port| !port.snis.is_empty()) => {
+            let ports = &mut Arc::make_mut(service).ports;
+            ports.iter_mut().for_each(|port| port.snis.retain(|sni| !named.is_of_another(&sni.value)));
         }
         _ => {}
     }

@@ -4,10 +4,13 @@
 
 mod bytes;
 mod codec;
+mod foreign;
 mod hostile;
 mod messages;
 mod naming;
+mod producers;
 mod providing;
+mod quota;
 mod receiving;
 mod rights;
 mod round_trip;

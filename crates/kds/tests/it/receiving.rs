@@ -216,9 +216,9 @@ fn a_policy_that_comes_before_its_mesh_waits_for_it() {
     let plan = receiver.plan(&batch, &plane.snapshot(), jiff::Timestamp::UNIX_EPOCH);
     assert_eq!((plan.writes.len(), plan.refused.len(), plan.orphans.len()), (0, 0, 1));
     assert_eq!(receiver.wait(plan.orphans), []);
-    assert!(receiver.no_longer_waiting(&plane.snapshot()).is_empty());
+    assert!(receiver.no_longer_waiting(&plane.snapshot(), &mut Guard::default()).is_empty());
     plane.put(mesh("default"));
-    let ready = receiver.no_longer_waiting(&plane.snapshot());
+    let ready = receiver.no_longer_waiting(&plane.snapshot(), &mut Guard::default());
     assert_eq!(receiver.plan(&ready[0], &plane.snapshot(), jiff::Timestamp::UNIX_EPOCH).writes.len(), 1);
 }
 
@@ -275,13 +275,13 @@ fn a_zone_cannot_speak_for_another_one_or_for_global() {
     let role = || Role::Global("west".into());
     let of_east = |name| [(labels::ORIGIN, "zone"), (labels::ZONE, "east"), (labels::DISPLAY_NAME, name)];
     let called = |name: &str| hashed_name("default", name, Some("west"), None);
-    let kv = called("kv");
+    let kv = hashed_name("default", "kv", Some("east"), None);
     global.put(resource(Kind::MeshService, "default", &kv, &of_east("kv"), json!({})));
     let everywhere = called("everywhere");
     global.put(timeout(&everywhere));
     let spec = json!({ "ports": [{ "port": 80, "targetPort": 80 }] });
     let refused = arrives(&global, role(), Kind::MeshService, "default", &kv, &of_east("kv"), spec);
-    assert!(refused[0].contains("a resource of zone \"east\" has this name"), "{refused:?}");
+    assert!(refused[0].contains("a resource of zone \"west\" with this display name"), "{refused:?}");
     let labels = [(labels::DISPLAY_NAME, "everywhere")];
     let refused = arrives(&global, role(), Kind::MeshTimeout, "default", &everywhere, &labels, json!({}));
     assert!(refused[0].contains("of the global control plane has this name"), "{refused:?}");
@@ -357,13 +357,7 @@ fn a_complaint_names_a_few_reasons_and_counts_the_rest() {
 
 /// What is said about so many resources that are refused.
 fn complaint(count: usize) -> Option<String> {
-    let batch = Batch {
-        kind: Kind::MeshService,
-        resources: Vec::new(),
-        deletions: Vec::new(),
-        refused: Vec::new(),
-        held: 0,
-    };
+    let batch = Batch::of_deletions(Kind::MeshService, Vec::new());
     let refused = |n| Refused { name: format!("r{n}.default"), reason: "é".repeat(1000) };
     let mut receiver = Receiver::new(Role::Global("east".into()));
     receiver.complaint(&batch, (0..count).map(refused).collect(), &Guard::default())
@@ -388,7 +382,7 @@ fn what_waits_for_meshes_has_a_bound() {
     assert_eq!(receiver.wait((0..15).map(orphan).collect()), []);
     let plane = Plane::new();
     plane.put(mesh("nowhere"));
-    let ready = receiver.no_longer_waiting(&plane.snapshot());
+    let ready = receiver.no_longer_waiting(&plane.snapshot(), &mut Guard::default());
     assert_eq!(ready[0].resources.len(), 15);
     assert_eq!(ready[0].resources[0].spec, spec);
     assert_eq!(receiver.wait((0..15).map(orphan).collect()), []);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use resources::{Form, Key, Kind, Spec};
 use serde_json::{Map, Number, Value, json};
 
-use crate::samples::{full, resource, spec, spec_of, status, synced_kinds};
+use crate::samples::{full, on_arrival, resource, spec, spec_of, status, synced_kinds};
 
 #[test]
 fn a_full_resource_of_every_synchronised_kind_arrives_as_it_was_sent() {
@@ -13,7 +13,7 @@ fn a_full_resource_of_every_synchronised_kind_arrives_as_it_was_sent() {
         let mut sent = resource(kind, full(kind));
         sent.status = status(kind);
         let encoded = wire::encode(&sent).unwrap();
-        assert_eq!(wire::decode(kind, &encoded).unwrap(), sent, "{kind}");
+        assert_eq!(wire::decode(kind, &encoded).unwrap(), on_arrival(&sent), "{kind}");
         assert_eq!(wire::encode(&sent).unwrap(), encoded, "{kind}");
     }
 }
@@ -26,6 +26,24 @@ fn an_empty_resource_of_every_synchronised_kind_arrives_as_it_was_sent() {
         let encoded = wire::encode(&sent).unwrap();
         assert_eq!(wire::decode(kind, &encoded).unwrap(), sent, "{kind}");
     }
+}
+
+#[test]
+fn a_virtual_outbound_as_proposed_travels_as_kuma_ships_it() {
+    let with = |conf: Value| {
+        let spec = json!({ "selectors": [{ "match": { "kuma.io/service": "*" } }], "conf": conf });
+        resource(Kind::VirtualOutbound, spec)
+    };
+    let proposed = with(json!({
+        "host": "{{service}}.mesh", "port": 80, "tags": { "kuma.io/service": "service" }
+    }));
+    let shipped = with(json!({
+        "host": "{{.service}}.mesh", "port": "80",
+        "parameters": [{ "name": "service", "tagKey": "kuma.io/service" }]
+    }));
+    let encoded = wire::encode(&proposed).unwrap();
+    assert_eq!(encoded, wire::encode(&shipped).unwrap());
+    assert_eq!(wire::decode(Kind::VirtualOutbound, &encoded).unwrap(), shipped);
 }
 
 #[test]
@@ -100,7 +118,7 @@ proptest! {
             }
             // Not every text is a duration, a word or an address.
             let Ok(spec) = Spec::from_json(kind, value.clone(), &mut Vec::new()) else { continue };
-            let sent = wire::Synced { spec, ..resource(kind, full(kind)) };
+            let sent = on_arrival(&wire::Synced { spec, ..resource(kind, full(kind)) });
             let decoded = wire::decode(kind, &wire::encode(&sent).unwrap()).unwrap();
             prop_assert_eq!(&decoded, &sent, "{} {}", kind, value);
             prop_assert_eq!(decoded.spec.to_json(), sent.spec.to_json(), "{} {}", kind, value);

@@ -41,6 +41,15 @@ pub fn resource(kind: Kind, value: Value) -> Synced {
     }
 }
 
+/// What arrives of it: a VirtualOutbound in the form that Kuma ships, everything else as it is.
+pub fn on_arrival(sent: &Synced) -> Synced {
+    let spec = match &sent.spec {
+        Spec::VirtualOutbound(policy) => policy.shipped().into(),
+        spec => spec.clone(),
+    };
+    Synced { spec, ..sent.clone() }
+}
+
 /// A status that is not empty, for kinds that have one.
 pub fn status(kind: Kind) -> Option<Status> {
     let value = match kind {

@@ -155,7 +155,7 @@ impl Half {
             self.refused.extend(plan.refused.iter().cloned());
             self.complaint = self.receiver.complaint(&batch, plan.refused, guard);
             assert_eq!(self.receiver.wait(plan.orphans), []);
-            batches.extend(self.receiver.no_longer_waiting(&plane.snapshot()));
+            batches.extend(self.receiver.no_longer_waiting(&plane.snapshot(), guard));
         }
     }
 

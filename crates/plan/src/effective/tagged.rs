@@ -62,7 +62,9 @@ impl Effective<'_> {
         service: &str,
         takes: impl Fn(&PolicyView) -> bool,
     ) -> Option<Arc<Merged>> {
-        let views = self.policies(kind).iter().map(|policy| &policy.view);
+        // Tags are the same in every zone; a policy of another zone is about the services of that zone alone.
+        let own = |view: &&PolicyView| !self.snapshot.zones.is_other(&view.kri.zone);
+        let views = self.policies(kind).iter().map(|policy| &policy.view).filter(own);
         outbound::for_service(views, service, takes, merge_of(kind)?)
     }
 

@@ -8,13 +8,9 @@ use std::{
 use policy::{Policy, select::is_for_every_sidecar};
 use resources::{
     Kind,
-    kinds::{
-        mesh::{Mesh, MeshServicesMode},
-        mesh_circuit_breaker,
-        mesh_load_balancing_strategy::LoadBalancer,
-    },
+    kinds::{mesh_circuit_breaker, mesh_load_balancing_strategy::LoadBalancer},
     labels,
-    naming::{legacy, sni, system},
+    naming::{sni, system},
     policy::Side,
 };
 use topology::{
@@ -145,8 +141,7 @@ impl ZoneClass {
         destination: &Destination,
         known: &Endpoints,
     ) -> Option<Arc<Endpoints>> {
-        let spec = mesh.mesh.spec.get::<Mesh>()?;
-        if spec.mesh_services_mode() == MeshServicesMode::Exclusive || !destination.exists {
+        if !destination.exists {
             return None;
         }
         match self.kind {
@@ -230,7 +225,7 @@ impl ZoneClass {
         passage.secrets = Some(security.secrets.clone());
         passage.lanes.push(Lane {
             server_names: destination.server_names.to_vec(),
-            stats: legacy::sanitize_stat(&cluster),
+            stats: cluster_stats.as_ref().unwrap_or(&cluster).clone(),
             counted: true,
             end: Some(Arc::new(LaneEnd {
                 mesh: mesh.name.clone(),
@@ -270,7 +265,7 @@ impl ZoneClass {
         };
         passage.lanes.push(Lane {
             server_names,
-            stats: legacy::sanitize_stat(&cluster),
+            stats: cluster_stats.as_ref().unwrap_or(&cluster).clone(),
             cluster: cluster.clone(),
             attempts,
             counted: matches!(destination.id, DestinationId::Port(_)),

@@ -9,6 +9,7 @@ mod clients;
 mod effective;
 mod egress_policies;
 mod external;
+mod foreign_policies;
 mod identities;
 mod inbounds;
 mod locality;

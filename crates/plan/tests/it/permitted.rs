@@ -172,7 +172,7 @@ fn with_hosts(snapshot: &MeshSnapshot) -> MeshSnapshot {
     let mut snapshot = snapshot.clone();
     for (service, vip) in [("open", "240.0.0.1"), ("shut", "240.0.0.2")] {
         let tags: BTreeMap<String, String> = [("kuma.io/service".to_owned(), service.to_owned())].into();
-        let port = VirtualPort { policy: "vo".into(), tags: Arc::new(tags) };
+        let port = VirtualPort { policy: Some("vo".into()), tags: Arc::new(tags) };
         let hostname = format!("{service}.vo").into();
         let host = VirtualHost { hostname, vip: vip.parse().ok(), ports: [(80, port)].into_iter().collect() };
         snapshot.virtual_hosts.insert(host);

@@ -60,7 +60,7 @@ fn answers(plan: &ProxyPlan) -> Vec<String> {
 
 #[test]
 fn calls_are_answered_in_the_name_of_what_decides_and_names_go_on_resolving() {
-    for (traits, name) in [(traits("web"), "outbound:trimmed"), (unified("web"), "self_trimmed_outbound")] {
+    for (traits, name) in [(traits("web"), "outbound:trimmed"), (unified("web"), "system_trimmed_outbound")] {
         let plan = plan(&[&stubbed("true"), BACKEND, OTHERS, &redirected("")], &resolving(&traits));
         assert_eq!((plan.outbounds.len(), plan.backends.len()), (0, 0));
         assert_eq!(

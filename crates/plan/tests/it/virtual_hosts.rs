@@ -59,7 +59,8 @@ fn hosts(documents: &[&str], hosts: &[Host]) -> MeshSnapshot {
     let mut snapshot = MeshSnapshot::clone(&mesh(documents));
     for (hostname, vip, ports) in hosts {
         let hostname: Arc<str> = (*hostname).into();
-        let port = |(port, to): &(u16, Tags)| (*port, VirtualPort { policy: "vo".into(), tags: tags(to) });
+        let port =
+            |(port, to): &(u16, Tags)| (*port, VirtualPort { policy: Some("vo".into()), tags: tags(to) });
         let vip = vip.parse().ok();
         let host = VirtualHost { hostname, vip, ports: ports.iter().map(port).collect() };
         snapshot.virtual_hosts.insert(host);

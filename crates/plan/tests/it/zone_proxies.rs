@@ -223,6 +223,22 @@ fn clients_call_what_is_outside_through_the_egress_where_the_mesh_says_so() {
 }
 
 #[test]
+fn a_unified_name_with_a_dot_is_the_same_in_statistics() {
+    let dotted = |document: &str| {
+        document.replace("name: http", "name: kumahq.com").replace("name: payments", "name: pay.v1")
+    };
+    let own = BACKEND.replace("name: http", "name: kumahq.com");
+    for kind in [ProxyKind::Ingress, ProxyKind::Egress] {
+        let (_, passage) = passage(kind, true, &[SECURED, &own, &dotted(ABROAD), &dotted(OUTSIDE), PROXIES]);
+        assert!(passage.lanes.iter().any(|lane| lane.cluster.contains('.')), "{:?}", passage.lanes);
+        for lane in &passage.lanes {
+            assert_eq!(lane.stats, lane.cluster);
+        }
+        assert!(passage.backends.iter().all(|backend| backend.cluster_stats.is_none()));
+    }
+}
+
+#[test]
 fn a_change_concerns_those_zone_proxies_that_lead_to_what_changed() {
     let (ingress, egress) = (class(ProxyKind::Ingress, true), class(ProxyKind::Egress, true));
     let id = |kri: &str| DestinationId::Port(kri.parse().unwrap());

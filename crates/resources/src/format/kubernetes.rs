@@ -10,7 +10,10 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value};
 
 use super::{Error, Parsed, kind_by_name, read_spec, take_labels, take_string, universal::label_object};
-use crate::{Draft, Form, Key, Kind, Labels, Resource, Scope, format::universal::DEFAULT_MESH, labels};
+use crate::{
+    Draft, Form, Key, Kind, Labels, Resource, Scope, format::universal::DEFAULT_MESH, labels,
+    naming::namespaced,
+};
 
 pub const API_VERSION: &str = "kuma.io/v1alpha1";
 /// Where resources live that belong to no workload's namespace.
@@ -156,13 +159,15 @@ impl Metadata {
         Ok(Metadata { name, namespace, labels, unknown_fields })
     }
 
-    /// The name inside the control plane; a workload's namespace becomes its suffix and a label.
+    /// The name inside the control plane; a workload's namespace becomes its suffix and a label, and what is left of
+    /// the name is what users call the resource.
     fn stored_name(&mut self, kind: Kind) -> String {
         if !is_namespaced(kind) || self.namespace.is_empty() || self.namespace == SYSTEM_NAMESPACE {
             return self.name.clone();
         }
-        self.labels.entry(labels::K8S_NAMESPACE.to_owned()).or_insert_with(|| self.namespace.clone());
-        format!("{}.{}", self.name, self.namespace)
+        self.labels.insert(labels::K8S_NAMESPACE.to_owned(), self.namespace.clone());
+        self.labels.entry(labels::DISPLAY_NAME.to_owned()).or_insert_with(|| self.name.clone());
+        namespaced::joined(&self.name, &self.namespace)
     }
 }
 
@@ -245,10 +250,9 @@ fn metadata_of(draft: &Draft, namespace: Option<&str>) -> Value {
 fn split_name(draft: &Draft) -> (&str, Option<&str>) {
     let name: &str = &draft.key.name;
     let namespace = draft.labels.get(labels::K8S_NAMESPACE).map(String::as_str);
-    let split = namespace.filter(|_| is_namespaced(draft.kind())).and_then(|namespace| {
-        let short = name.strip_suffix(namespace)?.strip_suffix('.')?;
-        (!short.is_empty()).then_some((short, Some(namespace)))
-    });
+    let split = namespace
+        .filter(|_| is_namespaced(draft.kind()))
+        .and_then(|namespace| namespaced::within(name, namespace).map(|short| (short, Some(namespace))));
     split.unwrap_or((name, None))
 }
 

@@ -26,11 +26,10 @@ pub fn parse(fields: Map<String, Value>) -> Result<Parsed, Error> {
     parse_as(kind, fields)
 }
 
-/// Reads a resource of a known kind. Where the schema of a kind decides first, another `type` is a
-/// violation; elsewhere it is not looked at.
+/// Reads a resource of a known kind. In spec form another `type` is a violation; elsewhere it is not looked at.
 pub fn parse_as(kind: Kind, mut fields: Map<String, Value>) -> Result<Parsed, Error> {
     let descriptor = kind.descriptor();
-    if shape::schema_first(kind) {
+    if descriptor.form == Form::Spec {
         let found = shape::check_document(kind, &fields).into_result();
         let text = |field: &str| fields.get(field).and_then(Value::as_str);
         let key = || Key::new(kind, text("mesh").unwrap_or(DEFAULT_MESH), text("name").unwrap_or_default());

@@ -19,6 +19,7 @@ pub const RENAMED: &[(&str, &str)] = &[
     ("_kuma:dynamicconfig", system::DYNAMIC_CONFIG),
     ("plugins:bootstrap:k8s:hooks:apiServerBypass", system::KUBE_API_SERVER_BYPASS),
     ("mesh_ca:secret:all", system::CA_OF_ALL_MESHES),
+    (TRIMMED, system::TRIMMED),
 ];
 
 const ACCESS_LOG: &str = "meshaccesslog:opentelemetry:";

@@ -58,19 +58,16 @@ pub enum SelfName {
     Inbound(SectionName),
     /// Traffic the transparent proxy lets through to addresses the mesh does not know.
     Passthrough(IpVersion, Direction),
-    /// Calls to destinations that permissions trimmed from the proxy, which are answered there.
-    Trimmed,
 }
 
 impl SelfName {
-    /// The name as Kuma 2.14 spells it; what only exists here has one spelling.
+    /// The name as Kuma 2.14 spells it.
     pub fn shipped_alias(&self) -> String {
         match self {
             SelfName::Inbound(section) => format!("self_inbound_dp_{section}"),
             SelfName::Passthrough(ip, direction) => {
                 format!("self_transparentproxy_passthrough_{}_{}", direction.as_str(), ip.as_str())
             }
-            SelfName::Trimmed => self.to_string(),
         }
     }
 }
@@ -82,7 +79,6 @@ impl fmt::Display for SelfName {
             SelfName::Passthrough(ip, direction) => {
                 write!(f, "self_passthrough_{}_{}", ip.as_str(), direction.as_str())
             }
-            SelfName::Trimmed => f.write_str("self_trimmed_outbound"),
         }
     }
 }
@@ -99,7 +95,6 @@ impl FromStr for SelfName {
         PASSTHROUGHS
             .into_iter()
             .map(|(ip, direction)| SelfName::Passthrough(ip, direction))
-            .chain([SelfName::Trimmed])
             .find(|known| known.to_string() == name || known.shipped_alias() == name)
             .ok_or_else(|| Error::SelfName(name.to_owned()))
     }

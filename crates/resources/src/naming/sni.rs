@@ -12,7 +12,7 @@ mod tags;
 
 pub use decode::{Decoded, Hashed, decode};
 pub use hashed::{hashed, sni_name};
-pub use in_resource::{Accepted, Form, Formats, Owner, Place, accepted};
+pub use in_resource::{Accepted, Form, Formats, OfZone, Owner, Place, accepted};
 pub use of_kri::{from_kri, to_kri, violations};
 pub use tags::{from_tags, to_tags};
 

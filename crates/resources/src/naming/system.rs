@@ -13,6 +13,8 @@ pub const READINESS: &str = "system_probe_readiness";
 pub const DNS: &str = "system_dns";
 pub const DYNAMIC_CONFIG: &str = "system_dynamicconfig";
 pub const KUBE_API_SERVER_BYPASS: &str = "system_kube_api_server_bypass";
+/// The listener that answers calls to destinations that permissions trimmed from the proxy.
+pub const TRIMMED: &str = "system_trimmed_outbound";
 pub const TRUST_BUNDLE: &str = "system_trust_bundle";
 /// The beginning of what connections are counted under by server name.
 pub const SNI: &str = "system_sni_";

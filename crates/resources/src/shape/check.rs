@@ -5,13 +5,8 @@ use serde_json::{Map, Value};
 use super::node::{Bounds, Node, Type};
 use crate::{Kind, Violations};
 
-/// How much of a schema is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rules {
-    All,
-    /// A missing field has a default, and an unknown word is a matter of the kind's own rules.
-    Types,
-}
+/// The largest whole number that JSON readers agree on: 2^53 - 1.
+const WHOLE: f64 = 9_007_199_254_740_991.0;
 
 /// What was found, as path and message.
 type Found = Vec<(String, String)>;
@@ -28,16 +23,18 @@ pub(super) fn document(kind: Kind, spec: &Node, fields: &Map<String, Value>) -> 
     let kind = Node { words: vec![kind.name().into()], ..text() };
     let parts = [("type", &kind), ("mesh", &text()), ("name", &text()), ("labels", &labels), ("spec", spec)];
     for (field, node) in parts {
-        if let Some(value) = fields.get(field) {
-            check(node, value, field, Rules::All, &mut found);
+        // The schema's default takes the place of a `null`, and `mesh` alone has one.
+        let value = fields.get(field).filter(|value| field != "mesh" || !value.is_null());
+        if let Some(value) = value {
+            check(node, value, field, &mut found);
         }
     }
     violations(found)
 }
 
-pub(super) fn spec(node: &Node, value: &Value, rules: Rules) -> Violations {
+pub(super) fn spec(node: &Node, value: &Value) -> Violations {
     let mut found = Found::new();
-    check(node, value, "spec", rules, &mut found);
+    check(node, value, "spec", &mut found);
     violations(found)
 }
 
@@ -56,22 +53,25 @@ fn violations(mut found: Found) -> Violations {
     violations
 }
 
-fn check(node: &Node, value: &Value, path: &str, rules: Rules, found: &mut Found) {
+fn check(node: &Node, value: &Value, path: &str, found: &mut Found) {
     let mut add = |message: String| found.push((path.to_owned(), format!("in body {message}")));
     if !node.types.is_empty() && !node.types.iter().any(|wanted| is(*wanted, value)) {
         let wanted: Vec<&str> = node.types.iter().map(|wanted| wanted.name()).collect();
         add(format!("must be of type {}: {:?}", wanted.join(","), name(value)));
     }
-    if rules == Rules::All {
-        check_value(node, value, &mut add);
-    }
+    check_value(node, value, &mut add);
     match value {
-        Value::Object(fields) => check_fields(node, fields, path, rules, found),
+        Value::Object(fields) => check_fields(node, fields, path, found),
         Value::Array(items) => {
             let Some(node) = &node.items else { return };
             for (i, item) in items.iter().enumerate() {
-                check(node, item, &format!("{path}[{i}]"), rules, found);
+                check(node, item, &format!("{path}[{i}]"), found);
             }
+        }
+        Value::Number(number) if node.int32 && !number.as_f64().is_some_and(fits_int32) => {
+            // The validator's own words, which name the field at their end.
+            let message = format!("value must be of type integer with format int32 in {path}");
+            found.push(("Checked".to_owned(), message));
         }
         _ => {}
     }
@@ -110,16 +110,14 @@ fn check_value(node: &Node, value: &Value, add: &mut impl FnMut(String)) {
     }
 }
 
-fn check_fields(node: &Node, fields: &Map<String, Value>, path: &str, rules: Rules, found: &mut Found) {
-    if rules == Rules::All {
-        for field in node.required.iter().filter(|field| !fields.contains_key(*field)) {
-            found.push((format!("{path}.{field}"), "in body is required".to_owned()));
-        }
+fn check_fields(node: &Node, fields: &Map<String, Value>, path: &str, found: &mut Found) {
+    for field in node.required.iter().filter(|field| !fields.contains_key(*field)) {
+        found.push((format!("{path}.{field}"), "in body is required".to_owned()));
     }
     for (field, value) in fields {
         let inner = node.fields.get(field).or(node.values.as_deref());
         if let Some(inner) = inner {
-            check(inner, value, &format!("{path}.{field}"), rules, found);
+            check(inner, value, &format!("{path}.{field}"), found);
         }
     }
 }
@@ -145,9 +143,13 @@ fn is(wanted: Type, value: &Value) -> bool {
         Type::String => value.is_string(),
         Type::Boolean => value.is_boolean(),
         Type::Number => value.is_number(),
-        // `80.0` is a whole number.
-        Type::Integer => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        // `80.0` is a whole number; a number that a double cannot hold exactly is none.
+        Type::Integer => value.as_f64().is_some_and(|number| number.fract() == 0.0 && number.abs() <= WHOLE),
     }
+}
+
+fn fits_int32(number: f64) -> bool {
+    (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number)
 }
 
 /// What a value is called; all numbers are called the same.

@@ -19,6 +19,8 @@ pub(super) struct Node {
     pub values: Option<Box<Node>>,
     pub items: Option<Box<Node>>,
     pub range: Bounds,
+    /// Numbers of 32 bits. Kuma's schemas call those without a sign `int32`, too.
+    pub int32: bool,
     pub length: Bounds,
     pub count: Bounds,
     pub pattern: Option<Pattern>,
@@ -146,6 +148,7 @@ impl Node {
                 place.get_or_insert_default().add(inner, definitions);
             }
         }
+        self.int32 |= matches!(schema["format"].as_str(), Some("int32" | "uint32"));
         self.range.add(&schema["minimum"], &schema["maximum"]);
         self.length.add(&schema["minLength"], &schema["maxLength"]);
         self.count.add(&schema["minItems"], &schema["maxItems"]);

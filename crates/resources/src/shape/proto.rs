@@ -65,7 +65,7 @@ fn list(node: &Node, items: Vec<Value>, path: &str) -> Result<Vec<Value>, ShapeE
 }
 
 /// Protobuf reads fields by their older names too: `redirect_port_inbound`.
-fn field_of<'n>(node: &'n Node, field: &str) -> Option<&'n Node> {
+pub(super) fn field_of<'n>(node: &'n Node, field: &str) -> Option<&'n Node> {
     node.fields.get(field).or_else(|| {
         let mut parts = field.split('_');
         let mut name = parts.next().unwrap_or_default().to_owned();

@@ -1,7 +1,7 @@
 //! The examples of the proposal, as they stand there.
 
 use resources::{
-    Kind,
+    Kind, Spec,
     format::{self, yaml},
     kinds::{tags::Tags, virtual_outbound::VirtualOutbound},
 };
@@ -23,9 +23,9 @@ fn shipped(selector: Value, host: &str, port: &str, parameters: &[(&str, &str)])
 }
 
 #[test]
-fn every_example_is_stored_in_the_form_that_was_shipped_and_renders_what_it_promises() {
+fn every_example_reads_back_as_written_means_what_was_shipped_and_renders_what_it_promises() {
     let service = ("service", "kuma.io/service");
-    for (text, stored, tags, rendered) in [
+    for (text, shipped, tags, rendered) in [
         (
             include_str!("../proposal/my-service.yaml"),
             shipped(json!({ "kuma.io/service": "my-service" }), "httpbin.mesh", "8080", &[service]),
@@ -63,15 +63,16 @@ fn every_example_is_stored_in_the_form_that_was_shipped_and_renders_what_it_prom
     ] {
         let parsed = example(text);
         assert_eq!(parsed.draft.kind(), Kind::VirtualOutbound);
-        assert_eq!(parsed.draft.spec.to_json(), stored, "{text}");
+        let policy = parsed.draft.spec.get::<VirtualOutbound>().unwrap();
+        assert_eq!(Spec::from(policy.shipped()).to_json(), shipped, "{text}");
+        let written = yaml::documents(text).unwrap().remove(0).value;
+        assert_eq!(parsed.draft.spec.to_json()["conf"], written["conf"], "{text}");
         assert!(parsed.advice[0].starts_with("selectors[0]: the tags are beside"), "{:?}", parsed.advice);
         let tags: Tags = serde_json::from_value(tags).unwrap();
-        let policy = parsed.draft.spec.get::<VirtualOutbound>().unwrap();
         assert!(policy.rank(&tags).is_some(), "{text}");
-        let conf = policy.conf.as_ref().unwrap();
-        let rendering = conf.rendering().unwrap();
+        let rendering = policy.templates().unwrap().rendering().unwrap();
         let place = format!("{}:{}", rendering.host(&tags).unwrap(), rendering.port(&tags).unwrap());
         assert_eq!(place, rendered);
-        assert_eq!(conf.tag_set(&tags), tags);
+        assert_eq!(rendering.tag_set(&tags), tags);
     }
 }

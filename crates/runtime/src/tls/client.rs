@@ -168,7 +168,12 @@ impl PinnedVerifier {
     /// Whether the certificate is a known one that was refused only for calling itself a CA. Time has
     /// been looked at before that error arises; the name has not.
     fn knows(&self, end_entity: &CertificateDer<'_>, error: &rustls::Error) -> bool {
-        self.certificates.iter().any(|known| known == end_entity)
-            && format!("{error:?}").contains("CaUsedAsEndEntity")
+        self.certificates.iter().any(|known| known == end_entity) && is_ca_as_server(error)
     }
+}
+
+/// Whether a server was refused because it shows the certificate of a CA as its own.
+pub fn is_ca_as_server(error: &rustls::Error) -> bool {
+    // The crate that says so is no dependency, so its name for it is all there is.
+    format!("{error:?}").contains("CaUsedAsEndEntity")
 }

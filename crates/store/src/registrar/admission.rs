@@ -111,17 +111,19 @@ impl Registrar {
         labels::validate(&draft, &self.setup, &mut found);
         reachability::validate(&draft, existing.map(Arc::as_ref), snapshot, &mut found);
         let mut warnings = draft.spec.warnings();
+        warnings.extend(names::warning(&draft));
         warnings.extend(reachability::warning(&draft, snapshot));
         (self.setup.check)(&draft, &mut found, &mut warnings);
         let (given, of_owner) = (draft.spec.clone(), services::warning(&draft, existing.map(Arc::as_ref)));
         let mut resource = self.complete(draft, existing.map(Arc::as_ref), now);
         warnings.extend(snis::warnings(&given, &resource));
         snis::check(&resource, existing.map(Arc::as_ref), (snapshot, &self.snis), &mut found);
+        found.into_result().map_err(Refusal::Invalid)?;
         // Labels of a proxy's resource are the control plane's, which corrects those that are stored.
         if let Some(existing) = existing.filter(|_| author == Author::User) {
-            labels::validate_immutable(&existing.labels, &resource.labels, &mut found);
+            let immutable = labels::validate_immutable(&existing.labels, &resource.labels);
+            immutable.into_result().map_err(Refusal::Immutable)?;
         }
-        found.into_result().map_err(Refusal::Invalid)?;
         check_membership(snapshot, &resource)?;
 
         let mut pending = Pending::default();

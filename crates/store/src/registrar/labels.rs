@@ -4,6 +4,7 @@ use resources::{
     Draft, Form, Key, Kind, Labels, Path, Resource, Scope, Violations, checks,
     kinds::dataplane::{Dataplane, GatewayType, ListenerType},
     labels,
+    naming::namespaced,
 };
 
 use super::{Mode, Setup};
@@ -36,7 +37,9 @@ pub fn compute(draft: &Draft, mode: &Mode) -> Labels {
 /// no reason to refuse a put that leaves it out.
 pub fn keep_display_name(key: &Key, existing: Option<&Resource>, out: &mut Labels) {
     let stored = existing.and_then(|existing| existing.label(labels::DISPLAY_NAME));
-    if let Some(name) = stored.filter(|name| **name == *key.name) {
+    let namespace = out.get(labels::K8S_NAMESPACE).map_or("", String::as_str);
+    let said = namespaced::within(&key.name, namespace).unwrap_or(&key.name);
+    if let Some(name) = stored.filter(|name| [said, &key.name].contains(name)) {
         out.entry(labels::DISPLAY_NAME.to_owned()).or_insert_with(|| name.to_owned());
     }
 }
@@ -114,7 +117,8 @@ pub fn validate_origin(kind: Kind, given: &Labels, setup: &Setup, found: &mut Vi
 }
 
 /// Where a resource comes from and what it was called there never changes.
-pub fn validate_immutable(before: &Labels, after: &Labels, found: &mut Violations) {
+pub fn validate_immutable(before: &Labels, after: &Labels) -> Violations {
+    let mut found = Violations::default();
     for label in [labels::ORIGIN, labels::ZONE, labels::DISPLAY_NAME] {
         let Some(was) = before.get(label) else { continue };
         let path = Path::new("labels").key(label);
@@ -126,4 +130,5 @@ pub fn validate_immutable(before: &Labels, after: &Labels, found: &mut Violation
             Some(_) => {}
         }
     }
+    found
 }

@@ -7,10 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use resources::{
     Kind, Path, Resource, Spec, Violations,
     kinds::mesh_service::Sni,
-    naming::{
-        dns,
-        sni::{self, Accepted, Owner},
-    },
+    naming::sni::{self, Accepted, Owner},
 };
 
 use crate::Snapshot;
@@ -80,16 +77,13 @@ fn path_of(kind: Kind, it: &Accepted) -> Path {
     }
 }
 
-/// What is accepted, and its author should know: names that cannot be dialled by their KRI, and lists that follow
-/// the configuration instead of what was given.
+/// Advice about what is accepted: SNIs that are no DNS names, and lists that follow the configuration instead of what
+/// was given.
 pub fn warnings(given: &Spec, resource: &Resource) -> Vec<String> {
     let sections = sni::sections(&resource.spec);
     let Some(kri) = resource.kri("").filter(|_| !sections.is_empty()) else { return Vec::new() };
     let kind = resource.kind();
-    let mut warnings: Vec<String> = dns::rfc1035_label_errors(&kri.name)
-        .into_iter()
-        .map(|problem| format!("Invalid {kind} name {:?}: {problem}. This is deprecated.", kri.name))
-        .collect();
+    let mut warnings = Vec::new();
     for (port, section) in &sections {
         for problem in sni::violations(&kri.with_section(section)) {
             warnings.push(format!("Invalid {kind} SNI (port \"{port}\"): {problem}. This is deprecated."));

@@ -91,7 +91,9 @@ fn stored(registrar: &Registrar, key: &Key) -> Option<Arc<Resource>> {
 
 async fn violations(registrar: &Registrar, draft: Draft) -> Vec<(String, String)> {
     match registrar.put(draft).await {
-        Err(Refusal::Invalid(found)) => found.into_vec().into_iter().map(|v| (v.field, v.message)).collect(),
+        Err(Refusal::Invalid(found) | Refusal::Immutable(found)) => {
+            found.into_vec().into_iter().map(|v| (v.field, v.message)).collect()
+        }
         other => panic!("expected violations, got {other:?}"),
     }
 }

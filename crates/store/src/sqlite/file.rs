@@ -85,6 +85,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, Error> {
 
 /// Opens the file and reads everything in it.
 pub(super) fn open(path: &Path, options: &Options) -> Result<(Connection, Snapshot), Error> {
+    refuse_orphaned_log(path)?;
     private_file(path).map_err(|why| cannot_open(path, &why))?;
     let explain = |why: rusqlite::Error| explain(path, &why);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -105,6 +106,28 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<(Connection, Snapsh
         File::open(directory).and_then(|d| d.sync_all()).map_err(|why| cannot_open(directory, &why))?;
     }
     Ok((connection, snapshot))
+}
+
+/// Refuses a log with changes beside an empty file. SQLite would take it for the remains of another database and delete
+/// it; a file that was ever written to is not empty.
+fn refuse_orphaned_log(path: &Path) -> Result<(), Error> {
+    let size = |file: &Path| match fs::metadata(file) {
+        Ok(metadata) => Ok(metadata.len()),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(why) => Err(cannot_open(file, &why)),
+    };
+    let log = beside(path, "-wal");
+    let logged = size(&log)?;
+    if size(path)? > 0 || logged == 0 {
+        return Ok(());
+    }
+    Err(Error::Damaged(format!(
+        "{file} is empty or was missing, and {log} beside it holds {logged} bytes of changes to a database that is not \
+         there. Put the file back that they belong to, and start again. If it is lost, move {file} and {log} away, then \
+         restore a backup with `kuma-cp store import`, or start without one: the store will be empty",
+        file = path.display(),
+        log = log.display(),
+    )))
 }
 
 fn configure(connection: &Connection, options: &Options) -> rusqlite::Result<()> {

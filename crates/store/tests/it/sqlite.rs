@@ -70,6 +70,39 @@ async fn a_closed_store_is_one_file_and_opens_as_it_was() {
     assert_eq!(next.revision, revision + 1);
 }
 
+#[tokio::test]
+async fn a_log_with_changes_beside_an_empty_or_missing_file_is_refused_and_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = Sqlite::open(&path).unwrap();
+    store.write(vec![Write::Create(secret("a"))]).await.unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let file = elsewhere.path().join("store.db");
+    let log = elsewhere.path().join("store.db-wal");
+    // As a killed process leaves it.
+    fs::copy(directory.path().join("store.db-wal"), &log).unwrap();
+    let logged = fs::read(&log).unwrap();
+    let refused = || match Sqlite::open(&file) {
+        Err(Error::Damaged(text)) => {
+            assert!(text.contains("store.db is empty or was missing"), "{text}");
+            assert!(text.contains(&format!("store.db-wal beside it holds {} bytes", logged.len())), "{text}");
+            assert_eq!(fs::read(&log).unwrap(), logged);
+        }
+        other => panic!("{other:?}"),
+    };
+    refused();
+    assert!(!file.exists());
+    fs::write(&file, "").unwrap();
+    refused();
+    // With the file that it belongs to, the log is read.
+    fs::copy(&path, &file).unwrap();
+    assert_eq!(contents(&Sqlite::open(&file).unwrap()), contents(&store));
+    // An empty file alone is a new store.
+    let new = tempfile::tempdir().unwrap();
+    fs::write(new.path().join("store.db"), "").unwrap();
+    assert_eq!(contents(&Sqlite::open(new.path().join("store.db")).unwrap()), []);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_queued_when_the_store_is_dropped_are_finished() {
     let directory = tempfile::tempdir().unwrap();

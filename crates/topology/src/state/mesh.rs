@@ -13,7 +13,7 @@ use resources::{
 };
 
 use super::{
-    Affected, Change, MeshUpdate, PolicyChange, WorkCounts,
+    Affected, Change, MeshDefaults, MeshUpdate, PolicyChange, WorkCounts,
     index::{Index, Subject},
     reach::Reach,
     resource_diff::{seen_alike, serves_alike, tags_called_by, tags_routed_to},
@@ -21,7 +21,7 @@ use super::{
     zones::RemoteServices,
 };
 use crate::{
-    Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mode, Mtls, Trusts, VirtualHosts, Zones,
+    Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mtls, Trusts, VirtualHosts, Zones,
     build::{self, Built, Member, MeshFacts, Offer},
     labelled::Labelled,
     lists::{List, Lists, add_to, remove_from},
@@ -40,7 +40,7 @@ use crate::{
 pub struct MeshState {
     pub(super) name: Arc<str>,
     pub(super) zone: Arc<str>,
-    default_mode: Mode,
+    defaults: MeshDefaults,
     pub(super) mesh: Option<Arc<Resource>>,
     pub(super) mtls: Option<Mtls>,
     pub(super) identities: Identities,
@@ -103,12 +103,12 @@ impl MeshState {
     pub fn empty(
         name: Arc<str>,
         zones: &Zones,
-        default_mode: Mode,
+        defaults: &MeshDefaults,
         globals: OrdMap<Key, Arc<Resource>>,
     ) -> MeshState {
         let (zone, remote_services) = (zones.own().clone(), RemoteServices::seen_by(zones.clone()));
-        let mut state =
-            MeshState { name, zone, default_mode, globals, remote_services, ..MeshState::default() };
+        let defaults = defaults.clone();
+        let mut state = MeshState { name, zone, defaults, globals, remote_services, ..MeshState::default() };
         state.list_all_remote_services();
         state
     }
@@ -186,6 +186,8 @@ impl MeshState {
         round.affected.whole_mesh = true;
         self.mesh = value.cloned();
         self.take_routing(value.map(|mesh| &**mesh), round);
+        let named = self.remote_services.tags.then_some(self.defaults.service_hosts.as_ref()).flatten();
+        self.host_claims.name_services(named, &mut round.touched);
         let mtls = value.and_then(|mesh| Mtls::of(mesh));
         if mtls != self.mtls {
             self.mtls = mtls;
@@ -471,7 +473,7 @@ impl MeshState {
             identities: self.identities.clone(),
             trusts: self.trusts.clone(),
             zone: self.zone.clone(),
-            default_mode: self.default_mode,
+            default_mode: self.defaults.mode,
             dataplanes: self.dataplanes.clone(),
             destinations: self.destinations.clone(),
             endpoints: self.endpoints.clone(),

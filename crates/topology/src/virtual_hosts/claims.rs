@@ -23,6 +23,7 @@ use resources::{
         virtual_outbound::{Rank, Rendering, VirtualOutbound, VirtualOutboundSelector},
     },
     labels,
+    naming::service_hosts::ServiceHosts,
 };
 
 use super::{HostConflict, Unrendered, VirtualHost, VirtualPort, vips};
@@ -30,6 +31,8 @@ use crate::{
     lists::{Lists, add_to, remove_from},
     matching,
 };
+
+mod of_mesh;
 
 /// The port that Kuma gives to inbounds of applications that listen nowhere.
 const NO_PORT: u32 = 49151;
@@ -91,6 +94,8 @@ pub(crate) struct Claims {
     pub limit: usize,
     /// The tags that a policy makes no hostname of, with the number of their sources.
     unrendered: OrdMap<Arc<str>, OrdMap<Arc<Tags>, usize>>,
+    /// The hostnames that the mesh itself gives services.
+    services: Option<Arc<ServiceHosts>>,
     /// The addresses that are stored, by shard.
     addresses: OrdMap<u8, Arc<BTreeMap<Arc<str>, Ipv4Addr>>>,
     /// How often a hostname was rendered since the beginning.
@@ -131,6 +136,11 @@ impl Claims {
                 if let Some((Ok((host, port, claim)), _)) = policy.claim(source)
                     && host >= cut
                 {
+                    self.keep(host, port, claim, touched);
+                }
+            }
+            for (host, port, claim) in self.of_mesh(source) {
+                if host >= cut {
                     self.keep(host, port, claim, touched);
                 }
             }
@@ -175,6 +185,7 @@ impl Claims {
         for policy in self.policies_of(tags) {
             self.claim(&policy, &source, touched);
         }
+        self.claim_for_mesh(tags, touched);
     }
 
     fn remove_source(&mut self, tags: &Tags, touched: &mut Touched) {
@@ -191,6 +202,7 @@ impl Claims {
         for policy in self.policies_of(tags) {
             self.take_back(&policy, &source, touched);
         }
+        self.take_back_from_mesh(tags, touched);
     }
 
     /// Takes in another version of a VirtualOutbound.
@@ -247,8 +259,9 @@ impl Claims {
             let mut claims = claims.keys().map(|claim| &claim.port);
             let Some(winner) = claims.next() else { continue };
             let mut losers: Vec<&VirtualPort> = Vec::new();
-            // A policy whose selectors differ in rank stands here more than once.
-            for claim in claims.filter(|claim| *claim != winner) {
+            // A policy whose selectors differ in rank stands here more than once. What the mesh itself offers is meant
+            // to be replaced, so losing it is no conflict.
+            for claim in claims.filter(|claim| *claim != winner && claim.policy.is_some()) {
                 if !losers.contains(&claim) {
                     losers.push(claim);
                 }
@@ -387,7 +400,7 @@ impl Applied {
     fn of(resource: &Arc<Resource>) -> Option<Applied> {
         let spec = resource.spec.get::<VirtualOutbound>()?.clone();
         // Templates are read before they are stored; what cannot be read makes no hostnames.
-        let rendering = spec.conf.as_ref()?.rendering().ok()?;
+        let rendering = spec.templates()?.rendering().ok()?;
         Some(Applied { resource: resource.clone(), spec, rendering })
     }
 
@@ -396,9 +409,9 @@ impl Applied {
     #[allow(clippy::type_complexity, reason = "read in two places of this file")]
     fn claim(&self, source: &Arc<Tags>) -> Option<(Result<(Arc<str>, u16, Claim), String>, Arc<Tags>)> {
         let rank = Reverse(self.spec.rank(source)?);
-        let tags = Arc::new(self.spec.conf.as_ref()?.tag_set(source));
+        let tags = Arc::new(self.rendering.tag_set(source));
         let claim = self.render(&tags).map(|(host, port)| {
-            let policy = self.resource.key.name.clone();
+            let policy = Some(self.resource.key.name.clone());
             let created = Reverse(self.resource.created);
             (host, port, Claim { rank, created, port: VirtualPort { policy, tags: tags.clone() } })
         });

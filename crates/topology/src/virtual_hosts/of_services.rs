@@ -54,7 +54,7 @@ impl ServiceHosts {
             Some(TakenOver {
                 hostname: host.hostname.clone(),
                 port,
-                winner: host.ports.get(&port)?.clone(),
+                winner: host.ports.get(&port).filter(|winner| winner.policy.is_some())?.clone(),
                 service: destination.service.clone()?,
                 loser: id.clone(),
             })

@@ -231,8 +231,8 @@ pub fn written(shard: &Shard) -> String {
     serde_json::to_string(shard).unwrap_or_default()
 }
 
-/// The addresses that Kuma gave: to names of VirtualOutbounds, and to services, which it calls `<service>.mesh`.
-pub fn read_of_kuma(config: &str) -> BTreeMap<Arc<str>, Ipv4Addr> {
+/// The addresses that Kuma gave: to names of VirtualOutbounds, and to services, which it calls `<service>.<domain>`.
+pub fn read_of_kuma(config: &str, domain: &str) -> BTreeMap<Arc<str>, Ipv4Addr> {
     #[derive(Deserialize)]
     struct Given {
         address: String,
@@ -245,7 +245,7 @@ pub fn read_of_kuma(config: &str) -> BTreeMap<Arc<str>, Ipv4Addr> {
         });
         each.collect()
     };
-    of("0:", ".mesh").into_iter().chain(of("2:", "")).collect()
+    of("0:", &format!(".{domain}")).into_iter().chain(of("2:", "")).collect()
 }
 
 #[cfg(test)]

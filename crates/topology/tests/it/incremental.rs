@@ -1,10 +1,10 @@
 //! After any sequence of changes the state is what it would be, had it seen only the last resources.
 
+mod hostnames;
 mod other_zones;
 mod permissions;
 
 use std::{
-    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -13,12 +13,9 @@ use proptest::prelude::*;
 use resources::{
     Key, Kind, Resource, Status,
     kinds::{
-        config::Config,
-        dataplane::InboundState,
         mesh_multi_zone_service::MeshMultiZoneService,
         mesh_service::{MeshService, Port, State as ServiceState},
-        tags::{self, Tags},
-        virtual_outbound::{self, Rendering, VirtualOutbound},
+        tags,
     },
 };
 use serde_json::{Value, json};
@@ -33,7 +30,8 @@ use crate::{
     reachability::world::consistent,
 };
 
-use other_zones::{Places, in_other_zones, ingress, listed_elsewhere, tagged_elsewhere};
+use hostnames::hostnames_are_complete;
+use other_zones::{Places, in_other_zones, ingress, tagged_elsewhere};
 
 /// How many kinds of writes there are, some of them several times.
 const KINDS: u8 = 31;
@@ -65,6 +63,9 @@ fn build(kind: u8, name: u8, content: [u8; 4]) -> Resource {
             let mut spec = built.spec.to_json();
             spec["routing"] =
                 json!({ "zoneEgress": content[1] % 2 == 1, "localityAwareLoadBalancing": content[2] == 3 });
+            let services =
+                ["Disabled", "Exclusive", "Everywhere", "ReachableBackends"][usize::from(content[1])];
+            spec["meshServices"] = json!({ "mode": services });
             resource(Kind::Mesh, "default", permissions::mode(content[3]), spec)
         }
         1..=5 => dataplane(name, content),
@@ -143,54 +144,6 @@ fn addresses(name: u8, [first, second, ..]: [u8; 4]) -> Resource {
     let spec = json!({ "config": shard.to_string() });
     let key = Key::global(Kind::Config, &vips::config_name("default", vips::shard_of(host)));
     Resource { key, ..resource(Kind::Config, "x", &[], spec) }
-}
-
-/// Hostnames found without any index: every policy is asked about every inbound, and what other zones list.
-fn hostnames_are_complete(snapshot: &MeshSnapshot, last: &BTreeMap<Key, Option<Arc<Resource>>>) {
-    let policies: Vec<&Resource> =
-        last.values().flatten().map(|r| &**r).filter(|r| r.kind() == Kind::VirtualOutbound).collect();
-    let renderings: BTreeMap<&str, Rendering> = policies
-        .iter()
-        .filter_map(|policy| {
-            let conf = policy.spec.get::<VirtualOutbound>()?.conf.as_ref()?;
-            Some((policy.name(), conf.rendering().unwrap()))
-        })
-        .collect();
-    let mut claims = BTreeSet::new();
-    let inbounds = snapshot.dataplanes.values().flat_map(|dataplane| matching::inbounds(dataplane));
-    let here = inbounds.filter(|i| i.state != InboundState::Ignored).map(|inbound| &inbound.tags);
-    for tags in here.chain(listed_elsewhere(last)) {
-        for policy in virtual_outbound::matching(policies.iter().copied(), tags) {
-            let spec = policy.spec.get::<VirtualOutbound>().unwrap();
-            let conf = spec.conf.as_ref().unwrap();
-            let set = conf.tag_set(tags);
-            let rendering = &renderings[policy.name()];
-            let (Ok(host), Ok(port)) = (rendering.host(tags), rendering.port(tags)) else { continue };
-            if set.contains_key("kuma.io/service") {
-                let order = (Reverse(spec.rank(tags).unwrap()), Reverse(policy.created));
-                claims.insert((host, port, order, policy.name().to_owned(), set));
-            }
-        }
-    }
-    let mut winners = BTreeMap::new();
-    for (host, port, _, policy, set) in claims {
-        winners.entry((host, port)).or_insert((policy, set));
-    }
-    let found = snapshot.virtual_hosts.by_name.values().flat_map(|host| {
-        host.ports.iter().map(|(port, offer)| {
-            ((host.hostname.to_string(), *port), (offer.policy.to_string(), Tags::clone(&offer.tags)))
-        })
-    });
-    assert_eq!(found.collect::<BTreeMap<_, _>>(), winners);
-    for host in snapshot.virtual_hosts.by_name.values() {
-        let config = Key::global(Kind::Config, &vips::config_name("default", vips::shard_of(&host.hostname)));
-        let stored = last.get(&config).and_then(Option::as_ref);
-        let shard = stored.map(|stored| vips::read(&stored.spec.get::<Config>().unwrap().config));
-        assert_eq!(host.vip, shard.and_then(|shard| Some(shard.get(&host.hostname)?.address)));
-        for offer in host.ports.values() {
-            assert!(snapshot.destinations.contains_key(&DestinationId::Tags(offer.tags.clone())));
-        }
-    }
 }
 
 fn dataplane(name: u8, [first, second, outbound, extra]: [u8; 4]) -> Resource {
@@ -423,7 +376,7 @@ fn address(dataplane: &Resource) -> String {
 }
 
 fn follow(batches: &[Vec<Write>]) {
-    let mut state = State::in_zone("east");
+    let mut state = hostnames::state();
     let mut last: BTreeMap<Key, Option<Arc<Resource>>> = BTreeMap::new();
     let first = changes(&[(0, 0, Some([0; 4]))]);
     for changes in std::iter::once(first).chain(batches.iter().map(|batch| changes(batch))) {
@@ -432,7 +385,7 @@ fn follow(batches: &[Vec<Write>]) {
         last.extend(changes);
         let after = state.mesh("default").cloned();
 
-        let mut scratch = State::in_zone("east");
+        let mut scratch = hostnames::state();
         let present: Vec<Change> =
             last.iter().filter(|(_, v)| v.is_some()).map(|(k, v)| (k.clone(), v.clone())).collect();
         scratch.apply(&present);

@@ -18,6 +18,7 @@ mod of_zones;
 mod reachability;
 mod secrets;
 mod served;
+mod service_hosts;
 mod suggest;
 mod vips;
 mod virtual_hosts;

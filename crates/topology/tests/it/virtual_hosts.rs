@@ -36,7 +36,8 @@ fn hosts(snapshot: &MeshSnapshot) -> Vec<String> {
         host.ports.iter().map(|(port, offer)| {
             let tags: Vec<String> =
                 offer.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            format!("{}:{port} {} {}", host.hostname, offer.policy, tags.join(" "))
+            let policy = offer.policy.as_deref().unwrap_or("(mesh)");
+            format!("{}:{port} {policy} {}", host.hostname, tags.join(" "))
         })
     });
     spelled.collect()
@@ -164,7 +165,10 @@ fn of_two_claims_the_more_specific_wins_then_the_newer_then_the_first_by_name() 
         let conflict = found.virtual_hosts.conflicts.get_min().unwrap();
         assert_eq!((&*conflict.hostname, conflict.port), ("one.mesh", 8080));
         assert_eq!(conflict.winner, found.virtual_hosts.by_name["one.mesh"].ports[&8080]);
-        (conflict.winner.policy.to_string(), conflict.loser.policy.to_string())
+        (
+            conflict.winner.policy.clone().unwrap().to_string(),
+            conflict.loser.policy.clone().unwrap().to_string(),
+        )
     };
     let said = |winner: &str, loser: &str| (winner.to_owned(), loser.to_owned());
     assert_eq!(
@@ -357,7 +361,13 @@ fn a_port_that_a_virtual_outbound_takes_of_a_service_is_known_in_either_order() 
     let taken = |state: &State| -> Vec<String> {
         let taken = &state.mesh("default").unwrap().virtual_hosts.taken_over;
         let said = |lost: &topology::TakenOver| {
-            format!("{}:{} of {} by {}", lost.hostname, lost.port, lost.service.name, lost.winner.policy)
+            format!(
+                "{}:{} of {} by {}",
+                lost.hostname,
+                lost.port,
+                lost.service.name,
+                lost.winner.policy.as_deref().unwrap()
+            )
         };
         taken.values().flatten().map(said).collect()
     };

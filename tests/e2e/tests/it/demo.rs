@@ -80,6 +80,45 @@ fn resolve(server: SocketAddr, name: &str) -> Option<Ipv4Addr> {
     (answers == 1).then(|| address.into())
 }
 
+/// The sockets of the demo's processes that listen at other addresses than loopback ones.
+fn reachable_from_elsewhere(home: &Path) -> Vec<String> {
+    let recorded = fs::read_to_string(home.join("processes")).unwrap();
+    let mut pids: Vec<i32> =
+        recorded.lines().filter_map(|line| line.split(' ').next()?.parse().ok()).collect();
+    // Envoys are children of their agents.
+    let all =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let parent = |pid: i32| -> Option<i32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    let children: Vec<i32> =
+        all.filter(|pid| parent(*pid).is_some_and(|parent| pids.contains(&parent))).collect();
+    pids.extend(children);
+    let mut found = Vec::new();
+    for pid in &pids {
+        let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+        let sockets: Vec<String> = links
+            .filter_map(|link| fs::read_link(link.ok()?.path()).ok())
+            .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+            .collect();
+        for table in ["tcp", "tcp6"] {
+            let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+            for line in text.lines().skip(1) {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                // The address is in the byte order of the machine; 0A is the state of a listener.
+                let listens = words[3] == "0A" && sockets.iter().any(|socket| socket == words[9]);
+                let address = words[1].split(':').next().unwrap();
+                let is_loopback = address.len() == 8 && address.ends_with("7F");
+                if listens && !is_loopback {
+                    found.push(format!("{pid} {table} {}", words[1]));
+                }
+            }
+        }
+    }
+    found
+}
+
 fn count(web: &Client) -> Option<u64> {
     web.get("/api/counter").ok().filter(|answer| answer.status == 200)?.json()["counter"].as_u64()
 }
@@ -101,6 +140,8 @@ fn the_demo_counts_through_two_proxies_until_the_permission_is_taken_and_leaves_
     let before = count(&web).unwrap();
     eventually("traffic to count", || count(&web).is_some_and(|now| now > before)).unwrap();
 
+    assert!(said.contains("The demo itself sends 5 requests a second to the page"), "{said}");
+    assert!(said.contains("It listens on loopback addresses only"), "{said}");
     assert_eq!(said_about(&said, "web calls"), [format!("http://{KV}:5050")]);
     let (dns, metrics) = said_about(&said, "names")[0].split_once(", counted at ").unwrap();
     let metrics = Client::new(metrics.strip_suffix("/metrics").unwrap());
@@ -109,6 +150,7 @@ fn the_demo_counts_through_two_proxies_until_the_permission_is_taken_and_leaves_
     let store = Client::new(format!("http://{address}:5050"));
     assert_eq!(store.get("/api/key-value/counter").unwrap().status, 200, "{address}");
 
+    assert_eq!(reachable_from_elsewhere(&home), Vec::<String>::new());
     let again = demo(&home, &["--built", "--detach"]);
     assert!(!again.status.success() && text(&again).contains("running already"), "{}", text(&again));
 
@@ -163,6 +205,13 @@ fn unmodified_services_call_by_name_and_a_killed_demo_leaves_no_namespace() {
     let address = address.split_whitespace().find_map(|word| word.strip_suffix("/24")).unwrap();
     // The machine has a way to the store, at whose door it is asked for a certificate.
     assert!(Client::new(format!("http://{address}:5050")).get("/api/key-value/counter").is_err());
+    // Agents have a user of their own, so that whatever else runs there, as root too, calls by name through the mesh.
+    let curl = said_about(&said, "ip netns exec").into_iter().find(|line| line.contains("curl")).unwrap();
+    let called = Command::new("sh").arg("-c").arg(format!("ip netns exec {curl}")).output().unwrap();
+    assert!(text(&called).starts_with("HTTP/1.1 200 OK"), "{curl}: {}", text(&called));
+    assert!(text(&called).contains("x-envoy-upstream-service-time"), "{curl}: {}", text(&called));
+    let agents = inside(web_namespace, &["pgrep", "--uid", "61235", "--list-name"]);
+    assert!(agents.contains("kuma-dp") && agents.contains("envoy"), "{agents}");
     let listed = fs::read_to_string(home.join("web.yaml")).unwrap();
     assert!(!listed.contains("outbound"), "{listed}");
 
@@ -178,6 +227,7 @@ fn unmodified_services_call_by_name_and_a_killed_demo_leaves_no_namespace() {
         text(&down)
     );
     assert!(!networks().contains(tag), "{}", networks());
+    assert!(!Path::new("/etc/netns").join(web_namespace).exists());
 }
 
 #[test]

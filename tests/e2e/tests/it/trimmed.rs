@@ -139,8 +139,8 @@ fn a_trimmed_call_is_answered_and_counted_where_there_is_a_stub_and_finds_nothin
 
     let count = |name: &str| proxy.stat(name).unwrap();
     let (requests, connections) = (
-        "http.self_trimmed_outbound.downstream_rq_4xx",
-        "listener.self_trimmed_outbound.no_filter_chain_match",
+        "http.system_trimmed_outbound.downstream_rq_4xx",
+        "listener.system_trimmed_outbound.no_filter_chain_match",
     );
     let before = (count(requests), count(connections));
     assert_eq!(ask(backend), Outcome::Trimmed(MESH.to_owned()));

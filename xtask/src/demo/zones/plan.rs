@@ -154,7 +154,7 @@ impl Plan {
         let stores = names.iter().map(|zone| service(&mut ports, "kv", zone));
         let services = page.into_iter().map(Ok).chain(stores).collect::<anyhow::Result<_>>()?;
         let global = control_plane(&mut ports, 0)?;
-        let kds = ports.choose_everywhere(5685, LOCAL)?;
+        let kds = ports.choose(LOCAL, 5685)?;
         let zones = (1..).zip(names).map(|(number, name)| zone(&mut ports, number, name));
         Ok(Plan { global, zones: zones.collect::<anyhow::Result<_>>()?, services, kds })
     }
@@ -194,6 +194,7 @@ impl Plan {
         let mut settings = settings(&self.global, home, GLOBAL);
         settings.extend([
             ("KUMA_MODE", "global".to_owned()),
+            ("KUMA_MULTIZONE_GLOBAL_KDS_INTERFACE", LOCAL.to_string()),
             ("KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT", self.kds.port().to_string()),
             // A demo has less patience than five minutes.
             ("KUMA_MULTIZONE_GLOBAL_KDS_ZONE_WITHDRAW_AFTER", "1m".to_owned()),
@@ -207,6 +208,7 @@ impl Plan {
         let mut settings = settings(&zone.control_plane, home, &zone.control_plane_name());
         settings.extend([
             ("KUMA_MODE", "zone".to_owned()),
+            ("KUMA_DP_SERVER_INTERFACE", LOCAL.to_string()),
             ("KUMA_DP_SERVER_PORT", zone.dp_server.port().to_string()),
             ("KUMA_MULTIZONE_ZONE_NAME", zone.name.to_owned()),
             ("KUMA_MULTIZONE_ZONE_GLOBAL_ADDRESS", format!("grpcs://localhost:{}", self.kds.port())),
@@ -249,7 +251,7 @@ fn control_plane(ports: &mut Chooser, number: u16) -> anyhow::Result<ControlPlan
     Ok(ControlPlane {
         api: ports.choose(LOCAL, 5681 + more)?,
         https: ports.choose(LOCAL, 5682 + more)?,
-        diagnostics: ports.choose_everywhere(5680 + more, LOCAL)?,
+        diagnostics: ports.choose(LOCAL, 5680 + more)?,
     })
 }
 
@@ -263,7 +265,7 @@ fn zone(ports: &mut Chooser, number: u16, name: &'static str) -> anyhow::Result<
     };
     let (ingress, egress) = (proxy("ingress", INGRESS)?, proxy("egress", EGRESS)?);
     let control_plane = control_plane(ports, number)?;
-    let dp_server = ports.choose_everywhere(5678 + number * 10_000, LOCAL)?;
+    let dp_server = ports.choose(LOCAL, 5678 + number * 10_000)?;
     Ok(Zone { name, control_plane, dp_server, ingress, egress })
 }
 
@@ -294,6 +296,7 @@ fn settings(control_plane: &ControlPlane, home: &Path, name: &str) -> Vec<(&'sta
         ("KUMA_API_SERVER_HTTP_PORT", control_plane.api.port().to_string()),
         ("KUMA_API_SERVER_HTTPS_INTERFACE", LOCAL.to_string()),
         ("KUMA_API_SERVER_HTTPS_PORT", control_plane.https.port().to_string()),
+        ("KUMA_DIAGNOSTICS_INTERFACE", LOCAL.to_string()),
         ("KUMA_DIAGNOSTICS_SERVER_PORT", control_plane.diagnostics.port().to_string()),
     ]
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::plan::{Plan, store_url};
 use crate::demo::{
-    report::{kumactl, relative},
+    report::{ON_LOOPBACK, TRAFFIC, kumactl, relative},
     stage::Stage,
 };
 
@@ -36,7 +36,9 @@ pub fn summary(stage: &Stage, plan: &Plan, took: Duration) {
     println!("\n  page            http://{}", page.application);
     println!("  control plane   http://{}", plan.global.api);
     println!("  web calls       {}", store_url());
-    println!("  files and logs  {}\n", relative(&stage.home));
+    println!("  files and logs  {}", relative(&stage.home));
+    println!("\n{TRAFFIC}");
+    println!("{ON_LOOPBACK}\n");
     next_steps(stage, plan, others.first().copied().unwrap_or(page.zone));
 }
 

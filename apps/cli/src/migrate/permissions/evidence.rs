@@ -44,7 +44,8 @@ impl<'s> Evidence<'s> {
         let windows = self.suggestions.iter().map(|answer| &answer["window"]);
         if let Some(window) = windows.min_by_key(|window| number(&window["seconds"])) {
             let (seconds, wanted) = (number(&window["seconds"]), self.window.as_secs());
-            let what = window["newest"].as_str().map(|newest| format!(" to {newest}")).unwrap_or_default();
+            let newest = text(&window["newest"]);
+            let what = if newest.is_empty() { newest } else { format!(" to {newest}") };
             match window["since"].as_str() {
                 None => missing.push("reports of calls: no proxy has sent one yet".to_owned()),
                 Some(_) if seconds < wanted => missing.push(format!(

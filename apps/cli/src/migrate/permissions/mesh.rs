@@ -61,7 +61,8 @@ impl Mesh {
         let mtls = &self.resource["mtls"];
         let enabled = mtls["enabledBackend"].as_str().filter(|name| !name.is_empty())?;
         let backend = items(&mtls["backends"]).iter().find(|it| it["name"] == enabled)?;
-        Some(backend["mode"].as_str().unwrap_or("STRICT").to_owned())
+        let mode = text(&backend["mode"]);
+        Some(if mode.is_empty() { "STRICT".to_owned() } else { mode })
     }
 
     /// How servers know their clients, in words.

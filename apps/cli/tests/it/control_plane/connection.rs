@@ -15,7 +15,7 @@ use axum::{
 };
 use control_plane::{
     dp_server::proxy,
-    push::{Connected, Current, Push, Watcher},
+    push::{Connected, Current, Push},
 };
 use runtime::{
     listen::{Limits, Listener},
@@ -29,7 +29,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// A proxy that stays connected as long as its control plane runs.
 pub struct Connection {
     push: Arc<Push>,
-    watcher: Arc<Watcher>,
+    connected: Arc<Connected>,
     stance: Arc<Stance>,
     envoy: Arc<Mutex<Envoy>>,
 }
@@ -40,7 +40,7 @@ struct Stance(Mutex<Option<Vec<String>>>);
 
 impl Stance {
     /// Answers for what the proxy was sent.
-    fn look(&self, watcher: &Watcher, push: &Push) {
+    fn look(&self, connected: &Connected, push: &Push) {
         let Some(names) = self.0.lock().unwrap().clone() else { return };
         let of = |kind: xds::Type| xds::Status {
             kind,
@@ -58,7 +58,7 @@ impl Stance {
         };
         statuses[0].rejected.extend(names.iter().map(rejection));
         let secrets = push.secrets_changed().borrow().of("default");
-        watcher.look(&statuses, secrets);
+        connected.look(&statuses, secrets);
     }
 }
 
@@ -87,9 +87,10 @@ impl Connection {
         said["dataplane.admin.port"] = json!(port.to_string());
         said["dataplane.admin.address"] = json!("127.0.0.1");
         push.caught_up().await;
-        let connected = push.connect(proxy::traits(mesh, name, &said));
-        let (watcher, stance) = (connected.watcher.clone(), Arc::<Stance>::default());
-        let connection = Connection { push: push.clone(), watcher, stance: stance.clone(), envoy };
+        let connected = Arc::new(push.connect(proxy::traits(mesh, name, &said)));
+        let stance = Arc::<Stance>::default();
+        let connection =
+            Connection { push: push.clone(), connected: connected.clone(), stance: stance.clone(), envoy };
         let (configured, first) = tokio::sync::oneshot::channel();
         tokio::spawn(follow(connected, push.clone(), stance, configured, shutdown.clone()));
         tokio::time::timeout(SOON, first).await.expect("a configuration").unwrap();
@@ -99,7 +100,7 @@ impl Connection {
     /// Envoy acknowledges all it is sent from now on, but for what it rejects.
     pub fn acknowledges(&self, rejected: &[&str]) {
         *self.stance.0.lock().unwrap() = Some(rejected.iter().map(|name| (*name).to_owned()).collect());
-        self.stance.look(&self.watcher, &self.push);
+        self.stance.look(&self.connected, &self.push);
     }
 
     /// Teaches what is answered to a path and query.
@@ -128,7 +129,7 @@ impl Connection {
 
 /// Computes what the proxy gets whenever that changes.
 async fn follow(
-    connected: Connected,
+    connected: Arc<Connected>,
     push: Arc<Push>,
     stance: Arc<Stance>,
     configured: tokio::sync::oneshot::Sender<()>,
@@ -148,7 +149,7 @@ async fn follow(
             }
         }
         connected.acknowledged();
-        stance.look(&connected.watcher, &push);
+        stance.look(&connected, &push);
     }
 }
 

@@ -51,9 +51,6 @@ pub const ROWS: &[Row] = &[
     ("diagnostics.tlsKeyFile", "KUMA_DIAGNOSTICS_TLS_KEY_FILE", ""),
     ("diagnostics.tlsMaxVersion", "KUMA_DIAGNOSTICS_TLS_MAX_VERSION", ""),
     ("diagnostics.tlsMinVersion", "KUMA_DIAGNOSTICS_TLS_MIN_VERSION", "TLSv1_2"),
-    ("dnsServer.domain", "KUMA_DNS_SERVER_DOMAIN", "mesh"),
-    ("dnsServer.serviceVipEnabled", "KUMA_DNS_SERVER_SERVICE_VIP_ENABLED", "true"),
-    ("dnsServer.serviceVipPort", "KUMA_DNS_SERVER_SERVICE_VIP_PORT", "80"),
     ("dpServer.auth.type", "KUMA_DP_SERVER_AUTH_TYPE", ""),
     ("dpServer.auth.useTokenPath", "KUMA_DP_SERVER_AUTH_USE_TOKEN_PATH", "false"),
     (

@@ -43,6 +43,10 @@ pub enum SyncProblemKind {
     ToGlobal,
     /// Not sent to the global control plane.
     UnsentToGlobal,
+    /// Of a kind that the zone does not have.
+    Unreceived,
+    /// Stored by an older version and refused now.
+    Stored,
 }
 
 impl SyncProblemKind {
@@ -52,6 +56,8 @@ impl SyncProblemKind {
             SyncProblemKind::Unsent => "not sent to the zone",
             SyncProblemKind::ToGlobal => "refused by global",
             SyncProblemKind::UnsentToGlobal => "not sent to global",
+            SyncProblemKind::Unreceived => "without effect in the zone",
+            SyncProblemKind::Stored => "stored on global, refused now",
         }
     }
 }
@@ -84,7 +90,7 @@ pub struct State {
     streams: BTreeMap<Stream, (KdsStream, String)>,
     /// How many streams of each sort are open.
     open: BTreeMap<Stream, usize>,
-    problems: BTreeMap<(SyncProblemKind, Kind), String>,
+    problems: BTreeMap<(SyncProblemKind, &'static str), String>,
     health: Option<Timestamp>,
     absence: Option<Absence>,
     /// Since when a zone that was away is back.
@@ -228,6 +234,11 @@ impl State {
     }
 
     pub fn problem(&mut self, way: SyncProblemKind, kind: Kind, reason: Option<&str>) {
+        self.problem_of(way, kind.name(), reason);
+    }
+
+    /// As [`State::problem`], of a kind that is known by its name only.
+    pub fn problem_of(&mut self, way: SyncProblemKind, kind: &'static str, reason: Option<&str>) {
         let reason = reason.map(shortened);
         let before = match reason {
             Some(reason) => self.problems.insert((way, kind), reason.to_owned()),
@@ -369,8 +380,8 @@ impl State {
     }
 
     fn problems(&self) -> Vec<SyncProblem> {
-        let problem = |((way, kind), reason): (&(SyncProblemKind, Kind), &String)| SyncProblem {
-            kind: kind.name().to_owned(),
+        let problem = |((way, kind), reason): (&(SyncProblemKind, &'static str), &String)| SyncProblem {
+            kind: (*kind).to_owned(),
             what: way.name().to_owned(),
             reason: reason.clone(),
         };

@@ -1,6 +1,6 @@
 //! What is wrong with a mesh: which of it is asked for, and how it is shown.
 
-use api::{InspectError, Problems, Settings};
+use api::{FindingFilter, InspectError, Problems, Settings};
 use resources::finding::{Code, Finding};
 use serde_json::{Value, json};
 
@@ -12,12 +12,14 @@ pub struct FakeProblems;
 
 #[async_trait::async_trait]
 impl Problems for FakeProblems {
-    async fn of_mesh(&self, mesh: &str) -> Result<Vec<Finding>, InspectError> {
+    async fn of_mesh(&self, mesh: &str, wanted: &FindingFilter) -> Result<Vec<Finding>, InspectError> {
         let kri = |text: &str| text.parse().unwrap();
-        Ok(vec![
+        let mut found = vec![
             Finding::about(Code::PortConflict, kri("kri_dp_default___web_"), format!("taken in {mesh}")),
             Finding::about(Code::Shadowed, kri("kri_mt_default___b_"), "overridden"),
-        ])
+        ];
+        found.retain(|finding| wanted.has(finding));
+        Ok(found)
     }
 
     async fn of_virtual_outbound(&self, mesh: &str, name: &str) -> Vec<String> {

@@ -73,5 +73,4 @@ static VIRTUAL_OUTBOUND_CONF: Message = Message(&[
         "parameters",
         Type::Message(&Message(&[one(1, "name", Type::Text), one(2, "tagKey", Type::Text)])),
     ),
-    ours(1, map(0, "tags", Type::Text)),
 ]);

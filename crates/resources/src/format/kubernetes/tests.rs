@@ -1,7 +1,11 @@
 use serde_json::json;
 
 use super::*;
-use crate::format;
+use crate::{
+    format,
+    kinds::testing,
+    naming::{kds, sni},
+};
 
 fn parsed(value: Value) -> Parsed {
     let text = value.to_string();
@@ -28,14 +32,8 @@ fn sample(kind: Kind, name: &str, labels: &[(&str, &str)]) -> Draft {
         Kind::Config => {
             fields.insert("config".into(), "text".into());
         }
-        Kind::MeshExternalService => {
-            fields.insert("spec".into(), json!({ "match": { "port": 80 } }));
-        }
-        Kind::MeshProxyPatch => {
-            fields.insert("spec".into(), json!({ "default": {} }));
-        }
         kind if kind.descriptor().form == Form::Spec => {
-            fields.insert("spec".into(), json!({}));
+            fields.insert("spec".into(), testing::least(kind));
         }
         _ => {}
     }
@@ -66,11 +64,16 @@ fn a_workloads_namespace_is_a_suffix_of_the_name() {
         if matches!(kind, Kind::Secret | Kind::GlobalSecret | Kind::Config) {
             continue;
         }
-        let draft = sample(kind, "web.demo", &[("k8s.kuma.io/namespace", "demo")]);
+        let namespace = ("k8s.kuma.io/namespace", "demo");
+        let draft = sample(kind, "web.demo", &[namespace, ("kuma.io/display-name", "web")]);
         let rendered = render_draft(&draft, None);
         assert_eq!(rendered["metadata"]["name"], "web", "{kind}");
         assert_eq!(rendered["metadata"]["namespace"], "demo", "{kind}");
+        assert_eq!(rendered["metadata"]["annotations"]["kuma.io/display-name"], "web", "{kind}");
         assert_eq!(parsed(rendered).draft, draft, "{kind}");
+        // What users call it is what is left of the name.
+        let unnamed = render_draft(&sample(kind, "web.demo", &[namespace]), None);
+        assert_eq!(parsed(unnamed).draft, draft, "{kind}");
     }
     let cluster_wide = sample(Kind::Zone, "east.demo", &[("k8s.kuma.io/namespace", "demo")]);
     let rendered = render_draft(&cluster_wide, None);
@@ -87,6 +90,52 @@ fn the_namespace_is_the_systems_unless_the_caller_or_the_resource_has_one() {
     assert_eq!(namespace("web", &[], Some("other")), "other");
     assert_eq!(namespace("web.demo", &[("k8s.kuma.io/namespace", "demo")], None), "demo");
     assert_eq!(namespace("web.demo", &[("k8s.kuma.io/namespace", "demo")], Some("other")), "other");
+}
+
+#[test]
+fn what_is_shown_in_another_namespace_reads_back_as_living_there() {
+    let draft = sample(Kind::MeshTimeout, "web.demo", &[("k8s.kuma.io/namespace", "demo")]);
+    let moved = parsed(render_draft(&draft, Some("other"))).draft;
+    assert_eq!(&*moved.key.name, "web.other");
+    assert_eq!(moved.labels.get("k8s.kuma.io/namespace").map(String::as_str), Some("other"));
+}
+
+/// As the control plane of the zone `default` stores it.
+fn stored(document: Value) -> Resource {
+    let Draft { key, mut labels, spec } = parsed(document).draft;
+    for (label, value) in [("kuma.io/origin", "zone"), ("kuma.io/zone", "default")] {
+        labels.insert(label.to_owned(), value.to_owned());
+    }
+    let written = "2024-05-06T07:08:09Z".parse().unwrap();
+    Resource { key, labels, created: written, modified: written, version: 1, owner: None, spec, status: None }
+}
+
+#[test]
+fn a_resource_in_a_namespace_has_the_namespace_once_in_its_kri_and_its_sni() {
+    let redis = stored(json!({
+        "apiVersion": "kuma.io/v1alpha1", "kind": "MeshService",
+        "metadata": {"name": "redis", "namespace": "kuma-demo"},
+        "spec": {"ports": [{"port": 80}]},
+    }));
+    assert_eq!(redis.name(), "redis.kuma-demo");
+    assert_eq!(redis.kri("80").unwrap().to_string(), "kri_msvc_default_default_kuma-demo_redis_80");
+    let snis: Vec<String> = sni::accepted(&redis).into_iter().map(|accepted| accepted.value).collect();
+    let hashed = "a64067518fe826e27.redis.kuma-demo.80.default.ms";
+    assert_eq!(snis, [hashed, "sni.msvc.default.default.kuma-demo.redis.80"]);
+    let fault = stored(json!({
+        "apiVersion": "kuma.io/v1alpha1", "kind": "MeshFaultInjection",
+        "metadata": {"name": "only-backend-api-inbound", "namespace": "kuma-demo"},
+        "spec": {"targetRef": {"kind": "Dataplane", "labels": {"app": "backend"}, "sectionName": "backend-api"}},
+    }));
+    let kri = fault.kri("").unwrap().to_string();
+    assert_eq!(kri, "kri_mfi_default_default_kuma-demo_only-backend-api-inbound_");
+    // Another zone gets it under a name of its own, and calls it the same.
+    let name = kds::hashed_name("default", redis.display_name(), Some("default"), Some("kuma-demo"));
+    let mut elsewhere = redis.clone();
+    elsewhere.key = Key::new(Kind::MeshService, "default", &name);
+    elsewhere.labels.insert("kuma.io/origin".to_owned(), "global".to_owned());
+    assert_eq!(elsewhere.kri(""), redis.kri(""));
+    assert_eq!(sni::sni_name(&elsewhere, ""), sni::sni_name(&redis, ""));
 }
 
 #[test]

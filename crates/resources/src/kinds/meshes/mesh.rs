@@ -12,6 +12,7 @@ use crate::{
         proto::{Struct, is_default, proto_enum},
         tags::{self, Need, Tags},
     },
+    naming::dns,
 };
 
 mod access_log_format;
@@ -254,9 +255,9 @@ impl Schema for Mesh {
         }
     }
 
-    fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
+    fn validate(&self, subject: Subject<'_>, found: &mut Violations) {
         if let Some(mtls) = &self.mtls {
-            mtls.validate(&Path::new("mtls"), found);
+            mtls.validate(subject.name, &Path::new("mtls"), found);
         }
         if let Some(logging) = &self.logging {
             logging.validate(&Path::new("logging"), found);
@@ -301,11 +302,18 @@ pub(crate) fn without_effect(section: &str, policy: &str, instead: &str) -> Stri
     format!("{section} is kept and has no effect; {policy} replaces it{instead}")
 }
 
+const NOT_A_LIFETIME: &str = "has to be a valid format";
+/// X.509 counts whole seconds, so below this there is no time left to rotate.
+pub const SHORTEST_LIFETIME: Duration = Duration::from_secs(2);
+/// About 292 years, as in Go.
+const LONGEST_LIFETIME: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
+const LONGEST_SECRET: usize = 255;
+
 /// Each builtin one costs a key, and every proxy of the mesh is sent the roots of all.
 const MOST_BACKENDS: usize = 16;
 
 impl Mtls {
-    fn validate(&self, path: &Path, found: &mut Violations) {
+    fn validate(&self, mesh: &str, path: &Path, found: &mut Violations) {
         let few = self.backends.len() <= MOST_BACKENDS;
         found.require(few, path.field("backends"), format!("cannot have more than {MOST_BACKENDS} items"));
         let mut names = BTreeSet::new();
@@ -316,18 +324,26 @@ impl Mtls {
                 let expiration = certificate.rotation.as_ref().map_or("", |r| &r.expiration);
                 // The path is Kuma's, which does not say which backend.
                 let path = path.field("dpcert.rotation.expiration");
-                found.require(parse_lifetime(expiration).is_some(), path, "has to be a valid format");
+                match parse_lifetime(expiration) {
+                    None => found.add(path, NOT_A_LIFETIME),
+                    Some(lifetime) => {
+                        found.require(lifetime >= SHORTEST_LIFETIME, path, "has to be at least 2s");
+                    }
+                }
             }
-            backend.validate(&at, found);
+            backend.validate(mesh, &at, found);
         }
         check_chosen(&self.enabled_backend, &names, &path.field("enabledBackend"), ONE_OF_BACKENDS, found);
     }
 }
 
 impl CertificateAuthorityBackend {
-    fn validate(&self, path: &Path, found: &mut Violations) {
+    fn validate(&self, mesh: &str, path: &Path, found: &mut Violations) {
         match self.kind.as_str() {
-            "builtin" => self.check_key_size(&path.field("conf").field("caCert").field("RSAbits"), found),
+            "builtin" => {
+                self.check_secret_name(mesh, &path.field("name"), found);
+                self.check_authority(&path.field("conf").field("caCert"), found);
+            }
             "provided" => {
                 for field in ["cert", "key"] {
                     let source = self.conf.as_ref().and_then(|conf| conf.get(field));
@@ -344,14 +360,43 @@ impl CertificateAuthorityBackend {
 }
 
 impl CertificateAuthorityBackend {
-    /// Kuma has no limit. Making a longer key takes a processor for a minute.
-    fn check_key_size(&self, path: &Path, found: &mut Violations) {
-        let ca = self.conf.as_ref().and_then(|conf| conf.get("caCert"));
-        let bits = ca.and_then(|ca| ca.get("RSAbits")).filter(|bits| !bits.is_null());
+    /// Checks that the authority's Secrets can have the name that they get.
+    fn check_secret_name(&self, mesh: &str, path: &Path, found: &mut Violations) {
+        // The checks of names refuse a mesh without one.
+        if mesh.is_empty() {
+            return;
+        }
+        let name = builtin_certificate(mesh, &self.name);
+        let few = name.len() <= LONGEST_SECRET;
+        found.require(few, path, format!("Backend name is too long. Max length: {LONGEST_SECRET}"));
+        let is_name = dns::is_dns_name(&name) && !name.bytes().any(|letter| letter.is_ascii_uppercase());
+        found.require(is_name, path, format!("{:?} name must be valid dns name", self.name));
+    }
+
+    /// Checks the settings of the authority's certificate, because an authority that cannot be made is missing
+    /// without a word. Kuma has no limit of keys; making a longer one takes a processor for a minute.
+    fn check_authority(&self, path: &Path, found: &mut Violations) {
+        let given = self.conf.as_ref().and_then(|conf| conf.get("caCert")).filter(|given| !given.is_null());
+        let Some(given) = given else { return };
+        if !given.is_object() {
+            found.add(path, "could not convert backend config: expected an object");
+            return;
+        }
+        let setting = |name: &str| given.get(name).filter(|value| !value.is_null());
+        let bits = setting("RSAbits");
         let number = bits.and_then(|bits| bits.as_f64().or_else(|| bits.as_str()?.parse().ok()));
         let known = number.is_some_and(|bits| [0.0, 2048.0, 3072.0, 4096.0].contains(&bits));
-        found.require(bits.is_none() || known, path, "has to be one of: 2048, 3072, 4096");
+        found.require(bits.is_none() || known, path.field("RSAbits"), "has to be one of: 2048, 3072, 4096");
+        let expiration = setting("expiration").filter(|given| given.as_str() != Some(""));
+        let lifetime = expiration.and_then(|given| given.as_str()).and_then(parse_lifetime);
+        let lives = lifetime.is_some_and(|lifetime| !lifetime.is_zero());
+        found.require(expiration.is_none() || lives, path.field("expiration"), NOT_A_LIFETIME);
     }
+}
+
+/// The name of the Secret with the certificate of a `builtin` backend.
+pub fn builtin_certificate(mesh: &str, backend: &str) -> String {
+    format!("{mesh}.ca-builtin-cert-{backend}")
 }
 
 /// Checks that a place to read bytes from names a place.
@@ -373,7 +418,8 @@ fn check_chosen(chosen: &str, names: &BTreeSet<&str>, path: &Path, message: &str
     found.require(chosen.is_empty() || names.contains(chosen), path, message);
 }
 
-/// Reads a lifetime like `1y2w3d4h5m6s7ms`: units in this order, each at most once; `0` alone is zero.
+/// Reads a lifetime like `1y2w3d4h5m6s7ms`: units in this order, each at most once; `0` alone is zero. One of 293
+/// years is no lifetime.
 pub fn parse_lifetime(text: &str) -> Option<Duration> {
     const SECOND: u64 = 1_000;
     const DAY: u64 = 24 * 60 * 60 * SECOND;
@@ -399,7 +445,8 @@ pub fn parse_lifetime(text: &str) -> Option<Duration> {
         units = &units[at + 1..];
         rest = &tail[letters..];
     }
-    (!text.is_empty()).then_some(Duration::from_millis(millis))
+    let lifetime = Duration::from_millis(millis);
+    (!text.is_empty() && lifetime <= LONGEST_LIFETIME).then_some(lifetime)
 }
 
 #[cfg(test)]

@@ -244,7 +244,11 @@ impl Provider {
                 path.field("extension").field("name"),
                 "extension name needs to be defined",
             ),
-            (ProviderType::Spire, _, Some(_), _) => {}
+            (ProviderType::Spire, _, Some(spire), _) => {
+                let timeout = spire.agent.as_ref().and_then(|agent| agent.timeout);
+                let path = path.field("spire").field("agent").field("timeout");
+                checks::not_negative(timeout, &path, found);
+            }
             (ProviderType::Other(other), ..) => {
                 found.add(path.field("type"), checks::must_be_one_of(other, ProviderType::WORDS));
             }

@@ -17,8 +17,10 @@ pub struct MeshTrust {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
     /// Certificates of the authorities that proxies trust.
+    #[schemars(length(min = 1))]
     pub ca_bundles: Vec<CaBundle>,
     /// The trust domain of the certificates that the authorities sign.
+    #[schemars(length(max = 253))]
     pub trust_domain: String,
 }
 

@@ -106,7 +106,9 @@ pub struct BackendRef {
     pub section_name: Option<String>,
     /// The share of the traffic, relative to the other backends; 1 by default. A backend of weight 0 gets
     /// none.
+    // Any whole number in Kuma's schema.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "int64"))]
     pub weight: Option<u32>,
     /// The number of the destination's port.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,6 +185,14 @@ impl TargetRef {
                 checks::known(proxy_type, path, "proxyTypes", found);
             }
         }
+    }
+
+    /// Checks an entry of `to` against the top of its policy: one for a MeshExternalService is not for proxies that
+    /// are chosen by tags.
+    pub(crate) fn check_shared(&self, top: &TargetRefKind, path: &Path, found: &mut Violations) {
+        let shared = self.kind == TargetRefKind::MeshExternalService;
+        let by_tags = !matches!(top, TargetRefKind::Mesh | TargetRefKind::Dataplane);
+        found.require(!(shared && by_tags), path.field("kind"), checks::EXTERNAL_FOR_ALL);
     }
 
     fn validate_fields(&self, allowed: Allowed<'_>, path: &Path, found: &mut Violations) {
@@ -267,9 +277,7 @@ impl TargetRef {
     }
 
     fn require_name_or_labels(&self, path: &Path, found: &mut Violations) {
-        if !self.is_set("labels") {
-            self.require_name(path, found);
-        }
+        found.require(self.is_set("labels") || self.is_set("name"), path, "name or labels must be set");
     }
 
     fn labels_or_name(&self, message: &str, path: &Path, found: &mut Violations) {

@@ -19,6 +19,20 @@ pub fn resource(spec: Value) -> Value {
     json!({ "mesh": "default", "name": "example", "spec": spec })
 }
 
+/// Little that the schema of a kind in spec form takes, also when it was written out again.
+pub fn least(kind: Kind) -> Value {
+    match kind {
+        Kind::MeshExternalService => json!({ "match": { "port": 80 } }),
+        Kind::MeshMultiZoneService => {
+            json!({ "selector": { "meshService": { "matchLabels": { "a": "b" } } }, "ports": [{ "port": 80 }] })
+        }
+        Kind::MeshProxyPatch => json!({ "default": {} }),
+        Kind::MeshTrust => json!({ "caBundles": [{ "type": "Pem" }], "trustDomain": "" }),
+        Kind::MeshZoneAddress => json!({ "address": "a", "port": 1 }),
+        _ => json!({}),
+    }
+}
+
 pub fn draft(kind: Kind, json: Value) -> Draft {
     parsed(kind, json).draft
 }

@@ -58,6 +58,8 @@ pub struct Described {
 /// A conf that stands in an [`Entry`].
 pub trait InEntry: JsonSchema {
     const ENTRY: Described;
+    /// The fields that the schema asks for.
+    const REQUIRED: &'static [&'static str] = &["targetRef"];
 }
 
 /// A conf that stands in a [`Rule`] or in [`Always`].
@@ -95,7 +97,7 @@ macro_rules! described {
     };
 }
 
-described! { Entry by InEntry::ENTRY, required &["targetRef"], with {
+described! { Entry by InEntry::ENTRY, required C::REQUIRED, with {
     /// The destinations (in `to`) or clients (in `from`) that the entry is for.
     target_ref: TargetRef,
     /// The settings of this traffic; a field left out keeps what less specific policies say.

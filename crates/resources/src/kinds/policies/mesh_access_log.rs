@@ -53,6 +53,7 @@ pub struct Conf {
 impl InEntry for Conf {
     const ENTRY: Described =
         Described { name: "Entry", about: "The logs of traffic to or from what a reference names." };
+    const REQUIRED: &'static [&'static str] = &["default", "targetRef"];
 }
 
 impl InRule for Conf {
@@ -60,6 +61,7 @@ impl InRule for Conf {
         name: "Rule",
         about: "The logs of incoming traffic, optionally only of certain clients.",
     };
+    const REQUIRED: &'static [&'static str] = &["default"];
 }
 
 impl Conf {

@@ -7,7 +7,7 @@ use crate::kinds::{
     checks,
     directions::Directions,
     entry::{Always, Described, Entry, InEntry, InRule},
-    target_ref::{self, Allowed, TargetRef, TargetRefKind as K},
+    target_ref::{self, Allowed, TargetRef},
 };
 use crate::{
     NoStatus, Path, Schema, Subject, Violations,
@@ -115,13 +115,12 @@ impl MeshCircuitBreaker {
             from.target_ref.validate(allowed, &path.field("targetRef"), found);
             from.default.validate(&path.field("default"), found);
         }
-        let for_all = *target_ref::top_kind(self.target_ref.as_ref()) == K::Mesh;
+        let top = target_ref::top_kind(self.target_ref.as_ref());
         for (i, to) in self.to.iter().enumerate() {
             let path = spec.field("to").index(i);
             let target = path.field("targetRef");
             to.target_ref.validate(Allowed::of(MESH_CIRCUIT_BREAKER.to), &target, found);
-            let shared = to.target_ref.kind == K::MeshExternalService;
-            found.require(for_all || !shared, target.field("kind"), checks::EXTERNAL_FOR_ALL);
+            to.target_ref.check_shared(top, &target, found);
             to.default.validate(&path.field("default"), found);
         }
         for (i, rule) in self.rules.iter().enumerate() {

@@ -8,7 +8,7 @@ use crate::kinds::{
     checks,
     entry::{Described, Entry, InEntry},
     int_or_string::{self, IntOrString},
-    target_ref::{self, Allowed, TargetRef, TargetRefKind as K},
+    target_ref::{self, Allowed, TargetRef},
 };
 use crate::{
     NoStatus, Path, Schema, Subject, Violations,
@@ -228,13 +228,12 @@ impl Schema for MeshHealthCheck {
             Allowed::by_role(subject, MESH_HEALTH_CHECK),
             found,
         );
-        let for_all = *target_ref::top_kind(self.target_ref.as_ref()) == K::Mesh;
+        let top = target_ref::top_kind(self.target_ref.as_ref());
         for (i, to) in self.to.iter().enumerate() {
             let path = Path::new("spec").field("to").index(i);
             let target = path.field("targetRef");
             to.target_ref.validate(Allowed::of(MESH_HEALTH_CHECK.to), &target, found);
-            let shared = to.target_ref.kind == K::MeshExternalService;
-            found.require(for_all || !shared, target.field("kind"), checks::EXTERNAL_FOR_ALL);
+            to.target_ref.check_shared(top, &target, found);
             to.default.validate(&path.field("default"), found);
         }
     }

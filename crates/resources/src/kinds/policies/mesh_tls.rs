@@ -109,7 +109,8 @@ impl Schema for MeshTLS {
 
     fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
         let spec = Path::new("spec");
-        let allowed = Allowed { inbound_policy: true, ..Allowed::at_top(MESH_TLS) };
+        let inbound_policy = !self.from.is_empty() || !self.rules.is_empty();
+        let allowed = Allowed { inbound_policy, ..Allowed::at_top(MESH_TLS) };
         target_ref::validate_top(self.target_ref.as_ref(), allowed, found);
         found.require(
             self.rules.is_empty() || self.from.is_empty(),
@@ -220,6 +221,11 @@ mod tests {
                 ("spec.from[0].default.tlsCiphers", FOR_ALL[0]),
                 ("spec.from[0].default.tlsVersion", FOR_ALL[1]),
             ],
+        );
+        // `to` means nothing here, so no inbound is left that the section could be.
+        violations(
+            json!({"targetRef": {"kind": "Dataplane", "sectionName": "http"}, "to": []}),
+            &[("spec.targetRef.sectionName", "can only be used with inbound policies")],
         );
         violations(
             json!({"targetRef": {"kind": "MeshService", "name": "a"}, "rules": [{"default": {"mode": "Strict"}}]}),

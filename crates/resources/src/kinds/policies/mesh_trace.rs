@@ -35,6 +35,7 @@ pub struct MeshTrace {
 pub struct Conf {
     /// Where spans go; at most one backend. An empty list switches tracing off.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1))]
     pub backends: Option<Vec<Backend>>,
     /// How many requests are traced; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]

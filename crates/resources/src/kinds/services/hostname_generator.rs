@@ -55,6 +55,7 @@ pub struct LabelSelector {
 /// Something other than the control plane that acts on the generator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type"]))]
 pub struct Extension {
     /// The type of the extension.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]

@@ -15,18 +15,22 @@ use crate::{Path, Schema, Subject, Violations};
 /// All MeshServices with certain labels, reached by one name and one address.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["selector"]))]
 pub struct MeshMultiZoneService {
     /// The MeshServices that belong together.
     pub selector: MultiZoneSelector,
     /// The ports at which applications call the service.
+    #[schemars(length(min = 1))]
     pub ports: Vec<Port>,
 }
 
 /// Which MeshServices belong together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["meshService"]))]
 pub struct MultiZoneSelector {
     /// The MeshServices, by label.
+    #[schemars(extend("required" = ["matchLabels"]))]
     pub mesh_service: LabelSelector,
 }
 

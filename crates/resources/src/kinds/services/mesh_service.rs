@@ -72,6 +72,7 @@ pub struct LabelSelector {
 /// A port the service is reached by.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["port"]))]
 pub struct Port {
     /// The name of the port, which policies refer to; its number by default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,9 +82,10 @@ pub struct Port {
     /// The inbound's port by number or name; a port without a target matches no inbound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_port: Option<IntOrString>,
-    /// What the service speaks at this port; `tcp` by default.
-    // An empty word is not the same as none.
+    /// What the service speaks at this port: `grpc`, `http`, `http2`, `kafka` or `tcp`, which is the default.
+    // An empty word is not the same as none. Kuma's schema takes any.
     #[serde(default = "default_protocol")]
+    #[schemars(with = "String")]
     pub app_protocol: Protocol,
     /// The server names by which other zones reach this port; clients use the first, servers accept all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -97,6 +99,7 @@ fn default_protocol() -> Protocol {
 /// A server name; an object so that it can grow.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["value"]))]
 pub struct Sni {
     /// The server name.
     pub value: String,
@@ -105,6 +108,7 @@ pub struct Sni {
 /// An identity the service's proxies prove with their certificate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["type", "value"]))]
 pub struct Identity {
     /// Whether the value is a SPIFFE ID or a value of the tag `kuma.io/service`.
     #[serde(rename = "type")]

@@ -2,26 +2,29 @@
 //!
 //! A policy selects tags (of inbounds, mostly) and builds a host and a port from them with Go
 //! templates. The form it was first proposed in (`conf.tags`, a number for a port, `{{service}}`
-//! without a dot) is read too and turned into the form that is stored; see [`Conf::normalise`] and [`proposal`].
-
-use std::fmt;
+//! without a dot) is as good, and kept as it was written; see [`VirtualOutbound::templates`] and [`proposal`].
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     NoStatus, Path, Schema, Subject, Violations,
-    kinds::tags::{self, ANY_VALUE, Need, Tags},
+    kinds::{
+        int_or_string::IntOrString,
+        tags::{self, Need, Tags},
+    },
     labels,
 };
 
 mod evaluation;
 pub(crate) mod proposal;
 mod ranking;
+mod shipped;
 
 pub use crate::kinds::go_template::Position;
 pub use evaluation::{EvaluationError, Rendering};
 pub use ranking::{Rank, matching};
+pub use shipped::Templates;
 
 const DEFINED: &str = "has to be defined";
 
@@ -54,12 +57,12 @@ pub struct Conf {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host: String,
     /// The port: a Go template over the parameters, or a number.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "text_or_number")]
-    pub port: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<IntOrString>,
     /// The variables of the templates and the tags they come from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<Parameter>,
-    /// Another way to write `parameters`: from tag to variable; stored as `parameters`.
+    /// Another way to write `parameters`: from tag to variable.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
 }
@@ -82,23 +85,7 @@ impl Parameter {
     }
 }
 
-impl Conf {
-    /// Turns the form of the proposal into the one that is stored: `tags` into `parameters`, and
-    /// `{{service}}` into `{{.service}}` where `service` is a parameter. Without any parameters the
-    /// service alone is one where it is known which (`one_service`), because an outbound has to lead to
-    /// some service.
-    fn normalise(&mut self, one_service: bool) {
-        for (tag_key, name) in std::mem::take(&mut self.tags) {
-            self.parameters.push(Parameter { name, tag_key });
-        }
-        if self.parameters.is_empty() && one_service {
-            self.parameters.push(Parameter { name: "service".into(), tag_key: labels::SERVICE.into() });
-        }
-        let names: Vec<&str> = self.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
-        self.host = evaluation::with_dots(&self.host, &names);
-        self.port = evaluation::with_dots(&self.port, &names);
-    }
-
+impl Templates {
     fn validate(&self, path: &Path, found: &mut Violations) {
         self.validate_parameters(&path.field("parameters"), found);
         check_template(&self.host, self.try_host(), &path.field("host"), found);
@@ -143,51 +130,17 @@ fn check_template<T>(template: &str, trial: Result<T, EvaluationError>, path: &P
 impl Schema for VirtualOutbound {
     type Status = NoStatus;
 
-    fn apply_defaults(&mut self) {
-        let names_service = |selector: &VirtualOutboundSelector| {
-            selector.tags.get(labels::SERVICE).is_some_and(|service| service != ANY_VALUE)
-        };
-        let one_service = !self.selectors.is_empty() && self.selectors.iter().all(names_service);
-        if let Some(conf) = &mut self.conf {
-            conf.normalise(one_service);
-        }
-    }
-
     fn validate(&self, _subject: Subject<'_>, found: &mut Violations) {
         let path = Path::new("selectors");
         found.require(!self.selectors.is_empty(), &path, "must have at least one element");
         for (i, selector) in self.selectors.iter().enumerate() {
             tags::check_selector(&selector.tags, Need::AnyTag, &path.index(i).field("match"), found);
         }
-        match &self.conf {
-            Some(conf) => conf.validate(&Path::new("conf"), found),
+        match self.templates() {
+            Some(templates) => templates.validate(&Path::new("conf"), found),
             None => found.add("conf", DEFINED),
         }
     }
-}
-
-/// `port: 80` means the same as `port: "80"`.
-fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    struct TextOrNumber;
-
-    impl de::Visitor<'_> for TextOrNumber {
-        type Value = String;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a template or a port number")
-        }
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
-            Ok(text.to_owned())
-        }
-        fn visit_u64<E: de::Error>(self, port: u64) -> Result<String, E> {
-            Ok(port.to_string())
-        }
-        fn visit_i64<E: de::Error>(self, port: i64) -> Result<String, E> {
-            Ok(port.to_string())
-        }
-    }
-
-    deserializer.deserialize_any(TextOrNumber)
 }
 
 #[cfg(test)]

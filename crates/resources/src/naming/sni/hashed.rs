@@ -3,7 +3,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use super::DESTINATIONS;
 use crate::{
     Kind, Resource, labels,
-    naming::{Error, dns::LABEL_MAX, fnv::fnv1a_64},
+    naming::{Error, dns::LABEL_MAX, fnv::fnv1a_64, namespaced},
 };
 
 /// The hashed SNI of a destination's port; `additional` narrows it to a subset.
@@ -41,10 +41,12 @@ pub fn sni_name<'r>(resource: &'r Resource, system_namespace: &str) -> Cow<'r, s
         Some(labels::ORIGIN_GLOBAL) if namespace.is_empty() || namespace == system_namespace => {
             resource.display_name().into()
         }
-        Some(labels::ORIGIN_GLOBAL) => format!("{}.{namespace}", resource.display_name()).into(),
-        // A service outside Kubernetes that stands in for one inside.
+        Some(labels::ORIGIN_GLOBAL) => namespaced::joined(resource.display_name(), namespace).into(),
+        // A service outside Kubernetes that stands in for one inside. One that was written in the form of Kubernetes
+        // has the namespace in its name already.
         Some(labels::ORIGIN_ZONE) if system_namespace.is_empty() && !namespace.is_empty() => {
-            format!("{}.{namespace}", resource.name()).into()
+            let name = namespaced::within(resource.name(), namespace).unwrap_or(resource.name());
+            namespaced::joined(name, namespace).into()
         }
         _ => resource.name().into(),
     }

@@ -1,8 +1,9 @@
 //! SNIs in the resource: the values by which other zones reach the ports of a destination.
 //!
 //! The control plane that owns the resource writes them. Clients dial the first, servers accept all, so a
-//! change of the format is a list that grows and shrinks: `[old]`, `[new, old]`, `[new]`. A peer that does
-//! not know the list computes values by itself; servers accept those as well ([`accepted`]).
+//! change of the format is a list that grows and shrinks: `[old]`, `[old, new]`, `[new, old]`, `[new]`. In a zone among
+//! others a value comes to the front only when the zone proxies accept it ([`Owner::switched`]). A peer that does not
+//! know the list computes values by itself; servers accept those as well ([`accepted`]).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -100,6 +101,15 @@ pub struct Accepted {
     pub dialled: bool,
 }
 
+/// What comes first in a list that follows the formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Front {
+    /// The value that clients dial already, where other zones may dial at all.
+    Dialled,
+    /// The value that the formats put there.
+    Preferred,
+}
+
 /// A port of a destination.
 struct PortOf<'a> {
     port: u32,
@@ -124,62 +134,84 @@ impl Owner {
 
     /// Writes the SNIs of every port. A port without a list has that of the port with its number in
     /// `before`, so an update cannot drop it. A list with a value that no owner makes is its author's and
-    /// stays as it is; all others follow the formats.
+    /// stays as it is; all others follow the formats, behind the value that clients dial until now.
     pub fn fill(&self, resource: &mut Resource, before: Option<&Resource>) {
-        if !self.owns(resource) {
-            return;
-        }
-        let lists = self.lists(resource, before);
-        match &mut resource.spec {
-            Spec::MeshService(service) => set(&mut Arc::make_mut(service).ports, lists),
-            Spec::MeshMultiZoneService(service) => set(&mut Arc::make_mut(service).ports, lists),
-            Spec::MeshExternalService(service) => {
-                Arc::make_mut(service).match_.snis = lists.into_iter().next().unwrap_or_default();
-            }
-            _ => {}
+        if self.owns(resource) {
+            set_all(resource, self.lists(resource, before, Front::Dialled));
         }
     }
 
     /// The resource as it should be, if that differs from what it is.
     pub fn refilled(&self, resource: &Resource) -> Option<Resource> {
+        self.with_front(resource, Front::Dialled)
+    }
+
+    /// The resource as it should be once zone proxies accept every value of its lists, if that differs from what it is.
+    pub fn switched(&self, resource: &Resource) -> Option<Resource> {
+        self.with_front(resource, Front::Preferred)
+    }
+
+    /// Whether new values wait for zone proxies: other zones dial what is first, as soon as they hear of it.
+    pub fn is_among_others(&self) -> bool {
+        matches!(self.place, Place::Zone { federated: true, .. })
+    }
+
+    fn with_front(&self, resource: &Resource, front: Front) -> Option<Resource> {
         let current = ports(&resource.spec);
         if current.is_empty() || !self.owns(resource) {
             return None;
         }
-        let wanted = self.lists(resource, None);
+        let wanted = self.lists(resource, Some(resource), front);
         if current.iter().zip(&wanted).all(|(port, list)| port.snis == list) {
             return None;
         }
-        let mut refilled = resource.clone();
-        self.fill(&mut refilled, None);
-        Some(refilled)
+        let mut changed = resource.clone();
+        set_all(&mut changed, wanted);
+        Some(changed)
     }
 
     /// The list of every port.
-    fn lists(&self, resource: &Resource, before: Option<&Resource>) -> Vec<Vec<Sni>> {
+    fn lists(&self, resource: &Resource, before: Option<&Resource>, front: Front) -> Vec<Vec<Sni>> {
         let destination = Destination::of(resource);
         let stored = before.map(|before| ports(&before.spec)).unwrap_or_default();
         let list = |port: PortOf<'_>| {
-            let kept = || stored.iter().find(|other| other.port == port.port).map_or(&[][..], |it| it.snis);
-            let given = if port.snis.is_empty() { kept() } else { port.snis };
-            self.snis(&destination, &port, given)
+            let known = stored.iter().find(|other| other.port == port.port).map(|other| other.snis);
+            let given = if port.snis.is_empty() { known.unwrap_or_default() } else { port.snis };
+            // What no owner makes is the author's.
+            if given.iter().any(|sni| !self.makes(&destination, &sni.value)) {
+                return given.to_vec();
+            }
+            let mut values = self.preferred(&destination, &port);
+            if front == Front::Dialled && self.is_among_others() {
+                let dialled = self.dialled(&destination, port.port, known.unwrap_or(given));
+                values.retain(|value| Some(value) != dialled.as_ref());
+                values.splice(0..0, dialled);
+            }
+            values.into_iter().map(|value| Sni { value }).collect()
         };
         ports(&resource.spec).into_iter().map(list).collect()
     }
 
-    /// The one place that decides what the list of a port is, `given` what it was.
-    fn snis(&self, destination: &Destination, port: &PortOf<'_>, given: &[Sni]) -> Vec<Sni> {
-        if given.iter().any(|sni| !self.makes(destination, &sni.value)) {
-            return given.to_vec();
-        }
+    /// The values of a port as the formats say.
+    fn preferred(&self, destination: &Destination, port: &PortOf<'_>) -> Vec<String> {
         let values = |form: &Form| match form {
             Form::Hashed => self.hashes(destination, port.port),
             Form::Kri => destination.by_kri(&port.section).into_iter().collect(),
         };
         let values: Vec<String> = self.formats.0.iter().flat_map(values).collect();
         // The KRI of this port is no host name, and nothing else was asked for.
-        let values = if values.is_empty() { self.hashes(destination, port.port) } else { values };
-        values.into_iter().map(|value| Sni { value }).collect()
+        if values.is_empty() { self.hashes(destination, port.port) } else { values }
+    }
+
+    /// What clients dial of a port that has this list: without one, the hash that every peer computes.
+    fn dialled(&self, destination: &Destination, port: u32, list: &[Sni]) -> Option<String> {
+        let leads_here = |value: &&String| match decode(value) {
+            Decoded::Hashed(read) => read.port == port,
+            _ => true,
+        };
+        let first = list.first().map(|sni| &sni.value);
+        let first = first.filter(|value| self.makes(destination, value)).filter(leads_here);
+        first.cloned().or_else(|| destination.hashed(port, None))
     }
 
     /// The hashed SNIs of a port. Services of one name in several zones have one hash, so a zone among others
@@ -232,6 +264,39 @@ pub fn accepted(resource: &Resource) -> Vec<Accepted> {
     found
 }
 
+/// A MeshService of a zone, as other zones know it.
+#[derive(Debug, Clone, Copy)]
+pub struct OfZone<'a> {
+    pub mesh: &'a str,
+    pub zone: &'a str,
+    /// The display name.
+    pub name: &'a str,
+    /// Empty outside Kubernetes.
+    pub namespace: &'a str,
+}
+
+impl OfZone<'_> {
+    /// Whether owners make this value for a destination of another zone, or for another one. Values that no owner
+    /// makes are their author's.
+    pub fn is_of_another(&self, value: &str) -> bool {
+        match decode(value) {
+            Decoded::Kri(kri) => kri.zone != self.zone,
+            Decoded::Hashed(read) => !self.hashes(read.port).any(|own| own == value),
+            _ => false,
+        }
+    }
+
+    fn hashes(&self, port: u32) -> impl Iterator<Item = String> {
+        let OfZone { mesh, zone, name, namespace } = *self;
+        let zones = [BTreeMap::new(), BTreeMap::from([(labels::ZONE.to_owned(), zone.to_owned())])];
+        let names = [name.to_owned(), format!("{name}.{namespace}")];
+        names.into_iter().flat_map(move |name| {
+            let made = |zone: &BTreeMap<_, _>| hashed(&name, mesh, Kind::MeshService, port, zone).ok();
+            zones.iter().filter_map(made).collect::<Vec<_>>()
+        })
+    }
+}
+
 /// What SNIs are made from.
 struct Destination {
     kind: Kind,
@@ -275,6 +340,17 @@ fn ports(spec: &Spec) -> Vec<PortOf<'_>> {
     all.iter()
         .map(|port| PortOf { port: port.port, section: port.section_name(), snis: &port.snis })
         .collect()
+}
+
+fn set_all(resource: &mut Resource, lists: Vec<Vec<Sni>>) {
+    match &mut resource.spec {
+        Spec::MeshService(service) => set(&mut Arc::make_mut(service).ports, lists),
+        Spec::MeshMultiZoneService(service) => set(&mut Arc::make_mut(service).ports, lists),
+        Spec::MeshExternalService(service) => {
+            Arc::make_mut(service).match_.snis = lists.into_iter().next().unwrap_or_default();
+        }
+        _ => {}
+    }
 }
 
 fn set(ports: &mut [Port], lists: Vec<Vec<Sni>>) {

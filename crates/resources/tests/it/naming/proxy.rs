@@ -1,12 +1,16 @@
 use std::collections::BTreeMap;
 
 use proptest::{prelude::*, sample::select};
-use resources::naming::{
-    Class, Direction, IpVersion, Kri, LegacyName, SelfName, SystemName, classify, classify_stat, legacy,
-    system,
+use resources::{
+    Kind,
+    naming::{
+        Class, Direction, IpVersion, Kri, KumaSpelling, LegacyName, SelfName, SystemName, classify,
+        classify_stat, legacy, system,
+    },
 };
+use serde_json::json;
 
-use super::{kri::any_kri, map, section::any_section};
+use super::{kri::any_kri, map, resource, section::any_section};
 
 fn inbound(section: &str) -> SelfName {
     SelfName::Inbound(section.parse().expect(section))
@@ -63,11 +67,50 @@ fn names_as_kuma_ships_them_are_read_as_the_same_names() {
 }
 
 #[test]
+fn what_envoy_wrote_is_shown_in_kumas_spelling_and_nothing_else_is_touched() {
+    let inbounds = json!([
+        { "name": "http", "port": 80 }, { "port": 9000 }, { "name": "a", "port": 1 }, { "name": "a.b", "port": 2 },
+    ]);
+    let spec = json!({ "networking": { "address": "192.0.2.1", "inbound": inbounds } });
+    let dataplane = resource(Kind::Dataplane, "default", "web", &[], spec);
+    let spelling = KumaSpelling::of(&dataplane);
+    let check = |written: &str, expected: &str| assert_eq!(spelling.text(written), expected);
+    check("cluster.self_http.upstream_cx_total: 1\n", "cluster.self_inbound_dp_http.upstream_cx_total: 1\n");
+    check(
+        "http.self_http.rbac.self_http.denied: 0\nself_9000.rbac.denied: 1",
+        "http.self_inbound_dp_http.rbac.self_inbound_dp_http.denied: 0\nself_inbound_dp_9000.rbac.denied: 1",
+    );
+    check("tcp.self_a.b.c: 1\ntcp.self_a.c: 2", "tcp.self_inbound_dp_a.b.c: 1\ntcp.self_inbound_dp_a.c: 2");
+    check("self_http::127.0.0.1:80::cx_active::1", "self_inbound_dp_http::127.0.0.1:80::cx_active::1");
+    check(
+        r#"{"name": "self_http", "stat_prefix": "self_http."}"#,
+        r#"{"name": "self_inbound_dp_http", "stat_prefix": "self_inbound_dp_http."}"#,
+    );
+    check(
+        "listener.self_passthrough_ipv4_outbound.x: 1",
+        "listener.self_transparentproxy_passthrough_outbound_ipv4.x: 1",
+    );
+    // Services of others, names that only begin like one, and what is spelled so already.
+    let others = "cluster.self_service.x: 1\ncluster.myself_http.x: 1\ncluster.self_httpx.x: 1\n\
+                  cluster.self_inbound_dp_http.x: 1\ncluster.kri_msvc_default___self_http.x: 1";
+    check(others, others);
+    check("", "");
+
+    let ingress = json!({ "networking": { "address": "192.0.2.1", "port": 10001 } });
+    let ingress = KumaSpelling::of(&resource(Kind::ZoneIngress, "", "gate", &[], ingress));
+    assert_eq!(ingress.name("self_10001"), "self_inbound_zi_10001");
+    let egress = json!({ "networking": { "address": "192.0.2.1", "port": 10002 } });
+    let egress = KumaSpelling::of(&resource(Kind::ZoneEgress, "", "gate", &[], egress));
+    assert_eq!(egress.text("listener.self_10002.x: 1"), "listener.self_inbound_ze_10002.x: 1");
+}
+
+#[test]
 fn other_descriptors_are_refused() {
     for name in [
         "",
         "self",
         "self_",
+        "self_trimmed_outbound",
         "self_0",
         "self_65536",
         "self_Http",
@@ -197,6 +240,7 @@ fn a_name_is_recognised_by_its_scheme() {
         Class::Legacy(LegacyName::Passthrough(IpVersion::V6, Direction::Outbound)),
     );
     check("kuma:envoy:admin", Class::Legacy(LegacyName::Renamed(system::ENVOY_ADMIN)));
+    check("outbound:trimmed", Class::Legacy(LegacyName::Renamed(system::TRIMMED)));
     check("meshaccesslog:opentelemetry:1", Class::Legacy(LegacyName::AccessLog { index: 1 }));
     check("meshaccesslog:opentelemetry:x", Class::Other);
     check("meshtrace:opentelemetry", Class::Legacy(LegacyName::Tracing(system::Tracing::OpenTelemetry)));
@@ -270,7 +314,7 @@ fn statistics_spell_older_names_their_own_way() {
 fn any_self_name() -> impl Strategy<Value = SelfName> {
     let passthrough =
         select(PASSTHROUGHS.to_vec()).prop_map(|(ip, direction)| SelfName::Passthrough(ip, direction));
-    prop_oneof![any_section().prop_map(SelfName::Inbound), passthrough, Just(SelfName::Trimmed)]
+    prop_oneof![any_section().prop_map(SelfName::Inbound), passthrough]
 }
 
 proptest! {

@@ -134,6 +134,8 @@ fn a_service_has_the_same_sni_name_wherever_it_is_synchronised_to() {
     check(Some("zone"), "", "", "meta");
     check(Some("zone"), "kuma-system", "ns", "meta");
     check(None, "", "ns", "meta");
+    let labels = [("kuma.io/origin", "zone"), ("k8s.kuma.io/namespace", "ns")];
+    assert_eq!(sni::sni_name(&resource(MS, "default", "meta.ns", &labels, json!({})), ""), "meta.ns");
     check(None, "kuma-system", "ns", "meta");
     let unlabelled = resource(MES, "default", "meta", &[], json!({}));
     assert_eq!(sni::sni_name(&unlabelled, ""), "meta");

@@ -57,8 +57,8 @@ fn a_zone_among_others_hashes_its_name_and_one_alone_does_not() {
         assert_eq!(lists(&service), [expected]);
     };
     check(zone("east", false), &[BACKEND]);
-    check(zone("east", true), &[BACKEND_EAST, BACKEND]);
-    check(zone("west", true), &[BACKEND_WEST, BACKEND]);
+    check(zone("east", true), &[BACKEND, BACKEND_EAST]);
+    check(zone("west", true), &[BACKEND, BACKEND_WEST]);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn every_destination_has_a_list_at_its_owner() {
     let labels = [("kuma.io/origin", "zone"), ("kuma.io/zone", "east")];
     let of_zone = filled(&east, resource(MES, "default", "payments", &labels, external));
     let expected =
-        ["a2090e378ffb54824.payments.443.default.mes", "ad55bfd9a68e03831.payments.443.default.mes"];
+        ["ad55bfd9a68e03831.payments.443.default.mes", "a2090e378ffb54824.payments.443.default.mes"];
     assert_eq!(lists(&of_zone), [expected]);
 }
 
@@ -107,9 +107,51 @@ fn formats_are_performed_in_steps_and_back() {
     }
     let federated = owner(zone("east", true), &["kri", "hashed"]);
     service = federated.refilled(&service).expect("another list");
+    assert_eq!(lists(&service), [[BACKEND, BACKEND_KRI, BACKEND_EAST]]);
+    assert_eq!(federated.refilled(&service), None);
+    service = federated.switched(&service).expect("another list");
     assert_eq!(lists(&service), [[BACKEND_KRI, BACKEND_EAST, BACKEND]]);
     let alone = owner(zone("east", false), &["hashed"]);
     assert_eq!(lists(&alone.refilled(&service).expect("another list")), [[BACKEND]]);
+}
+
+#[test]
+fn in_a_zone_among_others_clients_dial_what_they_dialled_until_zone_proxies_accept_something_else() {
+    let list = |values: &[&str]| values.iter().map(|value| json!({ "value": value })).collect::<Vec<_>>();
+    let stored = |values: &[&str]| backend(json!([{ "port": 80, "name": "http", "snis": list(values) }]));
+    let (kri, renamed) = ("sni.msvc.default.east.backend.http", "sni.msvc.default.east.backend.web");
+    for (formats, before, announced, switched) in [
+        // From a zone of Kuma, and from one that stood alone.
+        (&["hashed"][..], &[][..], &[BACKEND, BACKEND_EAST][..], &[BACKEND_EAST, BACKEND][..]),
+        (&["hashed"], &[BACKEND], &[BACKEND, BACKEND_EAST], &[BACKEND_EAST, BACKEND]),
+        (&["hashed"], &[BACKEND_EAST, BACKEND], &[BACKEND_EAST, BACKEND], &[BACKEND_EAST, BACKEND]),
+        (&["kri"], &[BACKEND_EAST, BACKEND], &[BACKEND_EAST, kri], &[kri]),
+        // The port had another name.
+        (&["kri"], &[renamed], &[renamed, kri], &[kri]),
+    ] {
+        let owner = owner(zone("east", true), formats);
+        let before = stored(before);
+        let now = owner.refilled(&before).unwrap_or_else(|| before.clone());
+        assert_eq!(lists(&now), [announced]);
+        // Neither a further write nor a restart puts it first, nor does a file from before take it back.
+        for given in [&[][..], announced, switched] {
+            let mut written = stored(given);
+            owner.fill(&mut written, Some(&now));
+            assert_eq!(lists(&written), [announced]);
+        }
+        let accepted = owner.switched(&now).unwrap_or_else(|| now.clone());
+        assert_eq!(lists(&accepted), [switched]);
+        assert_eq!(owner.switched(&accepted), None);
+        for given in [&[][..], announced] {
+            let mut written = stored(given);
+            owner.fill(&mut written, Some(&accepted));
+            assert_eq!(lists(&written), [switched]);
+        }
+    }
+    // Where no other zone dials, nothing waits.
+    for place in [zone("east", false), Place::Global] {
+        assert!(!owner(place, &["kri"]).is_among_others());
+    }
 }
 
 #[test]

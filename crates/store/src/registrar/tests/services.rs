@@ -94,3 +94,21 @@ async fn the_name_that_a_resource_has_elsewhere_cannot_be_dropped() {
     );
     assert_eq!(found, [expected]);
 }
+
+#[tokio::test]
+async fn what_the_name_of_a_resource_in_a_namespace_says_may_be_left_out() {
+    let registrar = registrar(zone(false)).await;
+    let in_kubernetes = json!({
+        "apiVersion": "kuma.io/v1alpha1", "kind": "MeshService",
+        "metadata": {"name": "redis", "namespace": "kuma-demo"}, "spec": {"ports": [{"port": 80}]},
+    });
+    let put = registrar.put(draft(in_kubernetes.clone())).await.unwrap().resource;
+    assert_eq!(put.kri("80").unwrap().to_string(), "kri_msvc_default_east_kuma-demo_redis_80");
+    assert_eq!(
+        put.spec.to_json()["ports"][0]["snis"][0]["value"],
+        "a64067518fe826e27.redis.kuma-demo.80.default.ms"
+    );
+    let mut again = draft(in_kubernetes);
+    again.labels.remove("kuma.io/display-name");
+    assert_eq!(registrar.put(again).await.unwrap().outcome, Outcome::Unchanged);
+}

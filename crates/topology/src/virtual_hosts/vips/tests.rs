@@ -169,6 +169,7 @@ fn addresses_that_kuma_gave_stay() {
         r#"{"0:frontend": {"address": "240.0.0.0", "outbounds": []}, "0:backend": {"address": "240.0.0.1"},
             "2:v1.backend.mesh": {"address": "240.0.0.2"}, "1:example.com": {"address": "240.0.0.3"},
             "2:backend.mesh": {"address": "240.0.0.4"}, "2:bad": {"address": "none"}}"#,
+        "mesh",
     );
     let pool = pool("240.0.0.0/8");
     let mut mesh = Mesh::default();

@@ -373,3 +373,56 @@ fn authorities_that_would_cost_too_much_are_refused() {
         &[("mtls.backends", "cannot have more than 16 items")],
     );
 }
+
+fn with_authority(settings: Value) -> Value {
+    json!({ "name": "m", "mtls": { "backends": [{ "name": "a", "type": "builtin", "conf": { "caCert": settings } }] } })
+}
+
+#[test]
+fn a_lifetime_that_no_authority_can_have_is_refused_with_its_field() {
+    let at = "mtls.backends[0].conf.caCert";
+    let expiration = format!("{at}.expiration");
+    for wrong in [json!("5x"), json!("-1s"), json!(7), json!("7"), json!("0s"), json!("293y"), json!(["1d"])]
+    {
+        let expect = [(&*expiration, "has to be a valid format")];
+        check(Kind::Mesh, with_authority(json!({ "expiration": wrong })), &expect);
+    }
+    for settings in [json!({ "expiration": "10y" }), json!({ "expiration": "" }), json!({}), json!(null)] {
+        check(Kind::Mesh, with_authority(settings), &[]);
+    }
+    let message = "could not convert backend config: expected an object";
+    check(Kind::Mesh, with_authority(json!("5x")), &[(at, message)]);
+}
+
+#[test]
+fn certificates_of_proxies_live_long_enough_to_be_replaced() {
+    let rotation = |expiration: &str| {
+        json!({ "name": "m", "mtls": { "backends": [
+            { "name": "a", "type": "builtin", "dpCert": { "rotation": { "expiration": expiration } } }] } })
+    };
+    let at = "mtls.dpcert.rotation.expiration";
+    for wrong in ["5x", "-1s", "7", ""] {
+        check(Kind::Mesh, rotation(wrong), &[(at, "has to be a valid format")]);
+    }
+    for short in ["0", "1s", "1999ms"] {
+        check(Kind::Mesh, rotation(short), &[(at, "has to be at least 2s")]);
+    }
+    check(Kind::Mesh, rotation("2s"), &[]);
+}
+
+#[test]
+fn the_secrets_of_an_authority_can_have_the_name_that_they_get() {
+    let mesh = |mesh: &str, backend: &str, kind: &str| {
+        let conf = json!({ "cert": { "secret": "a" }, "key": { "secret": "b" } });
+        json!({ "name": mesh, "mtls": { "backends": [{ "name": backend, "type": kind, "conf": conf }] } })
+    };
+    let name = "mtls.backends[0].name";
+    let longest = "m".repeat(63);
+    let longer = "m".repeat(64);
+    check(Kind::Mesh, mesh(&longest, "ca-1", "builtin"), &[]);
+    check(Kind::Mesh, mesh(&longer, "ca-1", "builtin"), &[(name, "\"ca-1\" name must be valid dns name")]);
+    check(Kind::Mesh, mesh("m", "CA", "builtin"), &[(name, "\"CA\" name must be valid dns name")]);
+    let long = vec!["b"; 120].join(".");
+    check(Kind::Mesh, mesh("m", &long, "builtin"), &[(name, "Backend name is too long. Max length: 255")]);
+    check(Kind::Mesh, mesh(&longer, "ca-1", "provided"), &[]);
+}

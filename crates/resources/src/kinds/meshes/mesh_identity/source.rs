@@ -88,16 +88,48 @@ impl fmt::Debug for InsecureInline {
 
 impl SecureDataSource {
     pub(super) fn validate(&self, path: &Path, found: &mut Violations) {
-        let (field, given) = match &self.type_ {
-            SourceType::File => ("file", self.file.is_some()),
-            SourceType::Secret => ("secretRef", self.secret_ref.is_some()),
-            SourceType::EnvVar => ("envVar", self.env_var.is_some()),
-            SourceType::InsecureInline => ("insecureInline", self.insecure_inline.is_some()),
+        match &self.type_ {
+            SourceType::File => {
+                let file = self.file.as_ref().map(|file| file.path.as_str());
+                if check_given(file, &path.field("file"), "path", found)
+                    && let Some(complaint) = file.and_then(complaint_about_path)
+                {
+                    found.add(path.field("file").field("path"), complaint);
+                }
+            }
+            SourceType::Secret => {
+                let name = self.secret_ref.as_ref().map(|secret| secret.name.as_str());
+                check_given(name, &path.field("secretRef"), "name", found);
+            }
+            SourceType::EnvVar => {
+                let name = self.env_var.as_ref().map(|variable| variable.name.as_str());
+                check_given(name, &path.field("envVar"), "name", found);
+            }
+            SourceType::InsecureInline => {
+                let value = self.insecure_inline.as_ref().map(|inline| inline.value.as_str());
+                check_given(value, &path.field("insecureInline"), "value", found);
+            }
             SourceType::Other(other) => {
                 found.add(path.field("type"), checks::must_be_one_of(other, SourceType::WORDS));
-                return;
             }
-        };
-        found.require(given, path.field(field), checks::MUST_BE_DEFINED);
+        }
     }
+}
+
+/// Checks that the settings of a type are there, and say something in the field that matters.
+fn check_given(value: Option<&str>, path: &Path, field: &str, found: &mut Violations) -> bool {
+    match value {
+        None => found.add(path, checks::MUST_BE_DEFINED),
+        Some("") => found.add(path.field(field), checks::MUST_BE_DEFINED),
+        Some(_) => return true,
+    }
+    false
+}
+
+/// Complains about a path that depends on where the control plane was started, or leads out of the folder it names.
+fn complaint_about_path(path: &str) -> Option<&'static str> {
+    if !path.starts_with('/') {
+        return Some("file path must be absolute");
+    }
+    path.split('/').any(|part| part == "..").then_some("file path contains directory traversal")
 }

@@ -29,12 +29,45 @@ pub struct SpiffeIdTemplate {
 
 impl SpiffeIdTemplate {
     pub(super) fn validate(&self, path: &Path, found: &mut Violations) {
-        for (field, template) in [("trustDomain", &self.trust_domain), ("path", &self.path)] {
-            let Some(template) = template else { continue };
-            if let Err(message) = compile(template, Labels::new()) {
-                found.add(path.field(field), format!("couldn't parse template: {message}"));
-            }
-        }
+        let domain = [("Mesh", "mesh"), ("Zone", "zone")];
+        check_rendered(self.trust_domain.as_deref(), &domain, &path.field("trustDomain"), found, |domain| {
+            let valid = SpiffeId::in_trust_domain(domain, "").map(drop);
+            valid.map_err(|reason| format!("trust domain: {reason}"))
+        });
+        let parts = [
+            ("TrustDomain", "trust-domain"),
+            ("Namespace", "namespace"),
+            ("ServiceAccount", "service-account"),
+            ("Workload", "workload"),
+        ];
+        check_rendered(self.path.as_deref(), &parts, &path.field("path"), found, |path| {
+            let valid = SpiffeId::in_trust_domain("trust-domain", path).map(drop);
+            valid.map_err(|reason| format!("path: {reason}"))
+        });
+    }
+}
+
+/// Renders a template with a word for each thing it can name, because one that gives no SPIFFE id gives none to any
+/// Dataplane.
+fn check_rendered(
+    template: Option<&str>,
+    words: &[(&str, &str)],
+    path: &Path,
+    found: &mut Violations,
+    check: impl Fn(&str) -> Result<(), String>,
+) {
+    let Some(template) = template.filter(|template| !template.is_empty()) else { return };
+    let compiled = compile(template, |_| Some("label".to_owned()));
+    let compiled = compiled.map_err(|message| format!("couldn't parse template: {message}"));
+    let complaint = compiled.and_then(|template| {
+        let rendered = go_template::render(&template, &data(words))
+            .map_err(|message| format!("couldn't render template with stub values: {message}"))?;
+        let invalid =
+            |reason| format!("template renders to {rendered:?} which is not a valid SPIFFE ID {reason}");
+        check(&rendered).map_err(invalid)
+    });
+    if let Err(complaint) = complaint {
+        found.add(path, complaint);
     }
 }
 
@@ -96,20 +129,28 @@ impl MeshIdentity {
     }
 }
 
-fn compile(text: &str, labels: Labels) -> Result<Template, String> {
+fn compile(
+    text: &str,
+    label: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+) -> Result<Template, String> {
     let template = Template::new("").missing_key(MissingKey::Error).func("label", move |arguments| {
         let [Value::String(name)] = arguments else {
             return Err(TemplateError::Exec("label takes one string, the label's name".into()));
         };
-        let found = labels.get(&**name).map(|value| Value::String(value.as_str().into()));
+        let found = label(name).map(|value| Value::String(value.into()));
         found.ok_or_else(|| TemplateError::Exec(format!("label {name} not found")))
     });
     go_template::compile(template, text, &["label"]).map_err(|error| error.message)
 }
 
 fn render(text: &str, fields: &[(&str, &str)], labels: Labels) -> Result<String, String> {
-    let template = compile(text, labels).map_err(|message| format!("couldn't parse template: {message}"))?;
+    let template = compile(text, move |name| labels.get(name).cloned());
+    let template = template.map_err(|message| format!("couldn't parse template: {message}"))?;
+    go_template::render(&template, &data(fields))
+}
+
+/// The fields that a template names.
+fn data(fields: &[(&str, &str)]) -> Value {
     let entry = |(name, value): &(&str, &str)| (Arc::from(*name), Value::String((*value).into()));
-    let fields: BTreeMap<Arc<str>, Value> = fields.iter().map(entry).collect();
-    go_template::render(&template, &Value::Map(Arc::new(fields)))
+    Value::Map(Arc::new(fields.iter().map(entry).collect::<BTreeMap<Arc<str>, Value>>()))
 }

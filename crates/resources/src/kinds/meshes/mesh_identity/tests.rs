@@ -50,6 +50,56 @@ fn templates_are_parsed() {
 }
 
 #[test]
+fn templates_that_give_no_spiffe_id_are_refused() {
+    let path = "spec.spiffeID.path";
+    let of_path = |template: &str, expect: &[(&str, &str)]| {
+        violations(json!({"spiffeID": {"path": template}}), expect);
+    };
+    let relative = "template renders to \"workload/workload\" which is not a valid SPIFFE ID path: path must have a \
+                    leading slash";
+    of_path("workload/{{ .Workload }}", &[(path, relative)]);
+    let hole = "template renders to \"/x//workload\" which is not a valid SPIFFE ID path: path cannot contain empty segments";
+    of_path("/x//{{ .Workload }}", &[(path, hole)]);
+    of_path("/ns/{{ .Namespace }}/{{ label \"app\" }}", &[]);
+    of_path("", &[]);
+    let domain = "template renders to \"mesh.local/prod\" which is not a valid SPIFFE ID trust domain: trust domain cannot \
+                  have a slash";
+    violations(
+        json!({"spiffeID": {"trustDomain": "{{ .Mesh }}.local/prod"}}),
+        &[("spec.spiffeID.trustDomain", domain)],
+    );
+}
+
+#[test]
+fn a_file_is_named_by_an_absolute_path_and_no_source_is_empty() {
+    let ca = "spec.provider.bundled.ca";
+    let with = |source: Value, expect: &[(&str, &str)]| {
+        let key = json!({"type": "EnvVar", "envVar": {"name": "KEY"}});
+        let bundled = json!({"ca": {"certificate": source, "privateKey": key}});
+        let expect: Vec<(String, &str)> =
+            expect.iter().map(|(field, message)| (format!("{ca}.certificate.{field}"), *message)).collect();
+        let expect: Vec<(&str, &str)> = expect.iter().map(|(field, message)| (&**field, *message)).collect();
+        violations(provider(json!({"type": "Bundled", "bundled": bundled})), &expect);
+    };
+    let file = |path: &str| json!({"type": "File", "file": {"path": path}});
+    with(file("/etc/ca.pem"), &[]);
+    with(file(""), &[("file.path", "must be defined")]);
+    with(file("certs/ca.pem"), &[("file.path", "file path must be absolute")]);
+    with(file("/etc/../ca.pem"), &[("file.path", "file path contains directory traversal")]);
+    with(json!({"type": "EnvVar", "envVar": {"name": ""}}), &[("envVar.name", "must be defined")]);
+    let inline = json!({"type": "InsecureInline", "insecureInline": {"value": ""}});
+    with(inline, &[("insecureInline.value", "must be defined")]);
+    let secret = json!({"type": "Secret", "secretRef": {"kind": "Secret", "name": ""}});
+    with(secret, &[("secretRef.name", "must be defined")]);
+}
+
+#[test]
+fn an_agent_is_not_waited_for_a_negative_time() {
+    let spire = provider(json!({"type": "Spire", "spire": {"agent": {"timeout": "-1s"}}}));
+    violations(spire, &[("spec.provider.spire.agent.timeout", "must not be negative when defined")]);
+}
+
+#[test]
 fn a_provider_has_the_settings_of_its_type() {
     for (type_, field) in [("Bundled", "bundled"), ("Spire", "spire"), ("Extension", "extension")] {
         let at = format!("spec.provider.{field}");

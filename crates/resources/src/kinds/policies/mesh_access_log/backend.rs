@@ -120,6 +120,7 @@ pub struct Format {
 /// A field of a line of JSON; its value may have operators.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(extend("required" = ["key", "value"]))]
 pub struct JsonValue {
     /// The name of the field.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -63,8 +63,10 @@ fn kinds_are_checked_per_place() {
             ("spec.to[0].targetRef.kind", "value 'MeshHTTPRoute' is not supported"),
         ],
     );
+    let external = |top: &str| json!({"targetRef": {"kind": top}, "to": [entry("MeshExternalService")]});
+    violations(external("Dataplane"), &[]);
     violations(
-        json!({"targetRef": {"kind": "Dataplane"}, "to": [entry("MeshExternalService")]}),
+        external("MeshSubset"),
         &[(
             "spec.to[0].targetRef.kind",
             "kind MeshExternalService is only allowed with targetRef.kind: Mesh as it is configured on the \

@@ -54,12 +54,14 @@ fn kinds_are_checked_per_place() {
             ("spec.to[0].targetRef.kind", "value 'MeshHTTPRoute' is not supported"),
         ],
     );
+    let external = entry("MeshExternalService");
     violations(
-        json!({"targetRef": {"kind": "Dataplane", "sectionName": "x"}, "to": [entry("MeshExternalService")]}),
-        &[
-            ("spec.targetRef.sectionName", "can only be used with inbound policies"),
-            ("spec.to[0].targetRef.kind", checks::EXTERNAL_FOR_ALL),
-        ],
+        json!({"targetRef": {"kind": "Dataplane", "sectionName": "x"}, "to": [external]}),
+        &[("spec.targetRef.sectionName", "can only be used with inbound policies")],
+    );
+    violations(
+        json!({"targetRef": {"kind": "MeshSubset"}, "to": [external]}),
+        &[("spec.to[0].targetRef.kind", checks::EXTERNAL_FOR_ALL)],
     );
 }
 

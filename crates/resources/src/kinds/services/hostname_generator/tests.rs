@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::{HostnameData, HostnameGenerator};
 use crate::{
     Key, Kind, Resource, Spec,
-    kinds::testing::{check, draft, round_trips, valid},
+    kinds::testing::{check, draft, resource, round_trips, valid},
 };
 
 const NOT_DNS: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
@@ -12,7 +12,7 @@ const NOT_DNS: &str = "a lowercase RFC 1123 subdomain must consist of lower case
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 fn with_template(template: &str) -> Value {
-    json!({ "spec": { "template": template, "selector": { "meshService": {} } } })
+    resource(json!({ "template": template, "selector": { "meshService": {} } }))
 }
 
 fn violations(template: &str) -> Vec<(String, String)> {
@@ -44,13 +44,13 @@ fn exactly_one_kind_is_selected() {
     for selector in [json!({}), json!({ "meshService": {}, "meshExternalService": {} })] {
         check(
             Kind::HostnameGenerator,
-            json!({ "spec": { "template": "{{ .Name }}.mesh", "selector": selector } }),
+            resource(json!({ "template": "{{ .Name }}.mesh", "selector": selector })),
             &[expect],
         );
     }
     valid(
         Kind::HostnameGenerator,
-        json!({ "spec": { "template": "{{ .Name }}.mesh", "selector": { "meshMultiZoneService": {} } } }),
+        resource(json!({ "template": "{{ .Name }}.mesh", "selector": { "meshMultiZoneService": {} } })),
     );
 }
 
@@ -147,7 +147,7 @@ fn a_service_that_does_not_fit_the_template_has_no_host_name() {
 #[test]
 fn a_generator_selects_one_kind_by_labels() {
     let read = |selector: Value| {
-        let spec = json!({ "spec": { "template": "a", "selector": selector } });
+        let spec = resource(json!({ "template": "a", "selector": selector }));
         draft(Kind::HostnameGenerator, spec).spec.get::<HostnameGenerator>().unwrap().clone()
     };
     let backend = service("backend", &[("app", "backend"), ("team", "a")]);

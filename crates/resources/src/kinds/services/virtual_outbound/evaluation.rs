@@ -2,7 +2,7 @@
 
 use gotmpl::{Template, Value};
 
-use super::{Conf, Parameter};
+use super::{Parameter, Templates};
 use crate::{
     kinds::{
         go_template::{self, Position},
@@ -53,7 +53,7 @@ impl EvaluationError {
     }
 }
 
-/// A conf whose templates are read, for rendering many hosts and ports.
+/// Templates that are read, for rendering many hosts and ports.
 pub struct Rendering {
     parameters: Vec<Parameter>,
     host: Template,
@@ -80,17 +80,6 @@ impl Rendering {
             evaluate(&self.port, &self.parameters, |parameter| Some(tags.get(parameter.tag())?.as_str()))?;
         check_port(port)
     }
-}
-
-impl Conf {
-    /// Reads the templates once.
-    pub fn rendering(&self) -> Result<Rendering, EvaluationError> {
-        Ok(Rendering {
-            parameters: self.parameters.clone(),
-            host: compile(&self.host)?,
-            port: compile(&self.port)?,
-        })
-    }
 
     /// The tags traffic to the host and port is routed by: those of the parameters that exist.
     pub fn tag_set(&self, tags: &Tags) -> Tags {
@@ -99,6 +88,17 @@ impl Conf {
             Some((name.clone(), value.clone()))
         };
         self.parameters.iter().filter_map(existing).collect()
+    }
+}
+
+impl Templates {
+    /// Reads the templates once.
+    pub fn rendering(&self) -> Result<Rendering, EvaluationError> {
+        Ok(Rendering {
+            parameters: self.parameters.clone(),
+            host: compile(&self.host)?,
+            port: compile(&self.port)?,
+        })
     }
 
     /// Tries the template of the host with something every parameter could be.

@@ -1,9 +1,9 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Conf, EvaluationError, Parameter, VirtualOutbound, matching};
+use super::{EvaluationError, Parameter, Templates, VirtualOutbound, matching};
 use crate::{
-    Key, Kind, Labels, Resource,
+    Key, Kind, Labels, Resource, Spec,
     kinds::{
         tags::Tags,
         testing::{check, draft, parsed, round_trips, valid},
@@ -20,6 +20,10 @@ fn parameter(name: &str, tag_key: &str) -> Parameter {
 
 fn with_conf(conf: Value) -> Value {
     json!({ "selectors": [{ "match": { "kuma.io/service": "*" } }], "conf": conf })
+}
+
+fn as_shipped(spec: &Spec) -> Value {
+    Spec::from(spec.get::<VirtualOutbound>().unwrap().shipped()).to_json()
 }
 
 fn read(policy: Value) -> VirtualOutbound {
@@ -47,6 +51,31 @@ fn a_full_policy_is_valid_and_written_as_it_was_read() {
     });
     valid(Kind::VirtualOutbound, full.clone());
     round_trips(Kind::VirtualOutbound, full);
+}
+
+#[test]
+fn a_policy_as_proposed_is_written_back_as_it_was_read() {
+    let proposed = with_conf(json!({
+        "host": "{{version}}.{{service}}.mesh", "port": 8080,
+        "tags": { "kuma.io/service": "service", "version": "version" }
+    }));
+    valid(Kind::VirtualOutbound, proposed.clone());
+    round_trips(Kind::VirtualOutbound, proposed.clone());
+    let shipped = with_conf(json!({
+        "host": "{{.version}}.{{.service}}.mesh", "port": "8080",
+        "parameters": [{ "name": "service", "tagKey": "kuma.io/service" }, { "name": "version", "tagKey": "version" }]
+    }));
+    let read = draft(Kind::VirtualOutbound, proposed).spec;
+    assert_eq!(as_shipped(&read), shipped);
+    let of_kuma = draft(Kind::VirtualOutbound, shipped.clone()).spec;
+    assert_eq!(as_shipped(&of_kuma), shipped, "what Kuma ships stays as it is");
+    // A template of a port stays text, also where it is a number.
+    round_trips(
+        Kind::VirtualOutbound,
+        with_conf(json!({
+            "host": "a.mesh", "port": "80", "tags": { "kuma.io/service": "service" }
+        })),
+    );
 }
 
 #[test]
@@ -162,7 +191,7 @@ fn hosts_are_rendered_in_lower_case_and_are_not_longer_than_names_may_be() {
             "host": template, "port": 80,
             "parameters": [{ "name": "service", "tagKey": "kuma.io/service" }]
         });
-        let rendering = read(with_conf(conf)).conf.unwrap().rendering().unwrap();
+        let rendering = read(with_conf(conf)).templates().unwrap().rendering().unwrap();
         rendering.host(&tags(&[("kuma.io/service", service)]))
     };
     assert_eq!(host("{{.service}}.Mesh", "BackEnd").as_deref(), Ok("backend.mesh"));
@@ -221,7 +250,9 @@ fn tags_beside_an_empty_match_are_read_as_if_they_stood_under_it() {
                 "parameters": [{ "name": "service", "tagKey": "kuma.io/service" }]
             }
         });
-        assert_eq!(parsed.draft.spec.to_json(), shipped);
+        assert_eq!(as_shipped(&parsed.draft.spec), shipped);
+        // It is written back as it was written, but for where the tags stood.
+        assert_eq!(parsed.draft.spec.to_json()["conf"], conf);
     }
 }
 
@@ -255,13 +286,12 @@ fn two_forms_at_once_are_refused() {
 
 #[test]
 fn hosts_and_ports_are_built_from_tags() {
-    let conf = |host: &str, port: &str, parameters: &[(&str, &str)]| Conf {
+    let templates = |host: &str, port: &str, parameters: &[(&str, &str)]| Templates {
         host: host.into(),
         port: port.into(),
         parameters: parameters.iter().map(|(name, tag)| parameter(name, tag)).collect(),
-        tags: Tags::new(),
     };
-    let ports = conf("", "{{.port}}{{.offset}}", &[("port", ""), ("offset", "")]);
+    let ports = templates("", "{{.port}}{{.offset}}", &[("port", ""), ("offset", "")]);
     for (port, offset, expect) in [
         ("80", Some("81"), Ok(8081)),
         ("hello", None, Err(EvaluationError::NotANumber("hello<no value>".into()))),
@@ -274,7 +304,7 @@ fn hosts_and_ports_are_built_from_tags() {
         given.extend(offset.map(|offset| ("offset".to_owned(), offset.to_owned())));
         assert_eq!(ports.rendering().unwrap().port(&given), expect);
     }
-    let hosts = conf("{{.host}}.{{.instance}}", "", &[("host", "kuma.io/service"), ("instance", "")]);
+    let hosts = templates("{{.host}}.{{.instance}}", "", &[("host", "kuma.io/service"), ("instance", "")]);
     for (service, expect) in [
         ("foo-bar", Ok("foo-bar.2".to_owned())),
         ("test-server_ns_svc_80", Ok("test-server_ns_svc_80.2".to_owned())),
@@ -294,15 +324,14 @@ fn a_missing_tag_can_be_guarded_and_is_not_routed_by() {
             { "name": "srv", "tagKey": "kuma.io/service" }, { "name": "instance" }, { "name": "port" }
         ]
     })));
-    let conf = policy.conf.unwrap();
-    let rendering = conf.rendering().unwrap();
+    let rendering = policy.templates().unwrap().rendering().unwrap();
     let a = tags(&[("kuma.io/service", "service1"), ("instance", "a"), ("port", "9000"), ("region", "eu")]);
     assert_eq!(
         (rendering.host(&a).unwrap().as_str(), rendering.port(&a).unwrap()),
         ("service1.a.mesh", 9000)
     );
     assert_eq!(
-        conf.tag_set(&a),
+        rendering.tag_set(&a),
         tags(&[("kuma.io/service", "service1"), ("instance", "a"), ("port", "9000")])
     );
     let b = tags(&[("kuma.io/service", "service1"), ("instance", "b")]);
@@ -310,7 +339,7 @@ fn a_missing_tag_can_be_guarded_and_is_not_routed_by() {
         (rendering.host(&b).unwrap().as_str(), rendering.port(&b).unwrap()),
         ("service1.b.mesh", 8080)
     );
-    assert_eq!(conf.tag_set(&b), b);
+    assert_eq!(rendering.tag_set(&b), b);
 }
 
 /// Policies whose creation times grow with their index; the answer is a list of indices.

@@ -1,0 +1,67 @@
+//! Kuma's spelling of names in what is shown of a proxy, for clients that ask for it, such as Kuma's GUI.
+
+use axum::body::Bytes;
+use resources::{
+    Key,
+    naming::{Kri, KumaSpelling, SelfName},
+};
+
+use super::{
+    FAILED,
+    layout::{Layout, ProxyResources},
+};
+use crate::{Error, call::Call};
+
+/// The query parameter, and the header that a server in front of a client sets for it.
+const QUERY: &str = "names";
+const HEADER: &str = "x-kuma-names";
+const KUMA: &str = "kuma";
+
+/// The spelling that is asked for; `None` for the names as they are.
+pub fn asked(call: &Call, proxy: &Key) -> Result<Option<KumaSpelling>, Error> {
+    match call.query(QUERY).or_else(|| call.header(HEADER)) {
+        None => Ok(None),
+        Some(KUMA) => Ok(call.snapshot()?.get(proxy).map(|stored| KumaSpelling::of(stored))),
+        Some(other) => Err(Error::BadRequest(format!("{QUERY} {other:?} is not known: it is `{KUMA}`"))),
+    }
+}
+
+/// What Envoy wrote, in the spelling that is asked for.
+pub async fn spelled(body: Bytes, spelling: Option<KumaSpelling>) -> Result<Bytes, Error> {
+    let Some(spelling) = spelling else { return Ok(body) };
+    // A dump can be large, and other requests should not wait for it.
+    let written = tokio::task::spawn_blocking(move || spelling.text(&String::from_utf8_lossy(&body)).into());
+    written.await.map_err(|error| Error::Internal { title: FAILED, cause: error.to_string() })
+}
+
+impl Layout {
+    /// The layout as Kuma writes it: with the names that a proxy with unified naming has, whether or not this one has
+    /// them.
+    #[must_use]
+    pub(super) fn in_kumas_spelling(mut self, spelling: &KumaSpelling) -> Layout {
+        for inbound in &mut self.inbounds {
+            let section = inbound.kri.parse().ok().and_then(|kri: Kri| kri.section.parse().ok());
+            if let Some(section) = section {
+                inbound.proxy_resource_name = SelfName::Inbound(section).shipped_alias();
+            }
+            spell(&mut inbound.proxy_resources, spelling);
+        }
+        for outbound in self.outbounds.iter_mut().filter(|outbound| !outbound.kri.is_empty()) {
+            outbound.proxy_resource_name = outbound.kri.clone();
+        }
+        for passthrough in &mut self.passthrough {
+            passthrough.proxy_resource_name = spelling.name(&passthrough.proxy_resource_name).to_owned();
+            spell(&mut passthrough.proxy_resources, spelling);
+        }
+        self
+    }
+}
+
+fn spell(resources: &mut ProxyResources, spelling: &KumaSpelling) {
+    let ProxyResources { listener, cluster, route_configuration, virtual_host, stats } = resources;
+    let named = [listener, cluster, &mut stats.listener, &mut stats.cluster, &mut stats.filter];
+    let optional = [route_configuration, virtual_host, &mut stats.permissions];
+    for name in named.into_iter().chain(optional.into_iter().flatten()) {
+        *name = spelling.name(name).to_owned();
+    }
+}

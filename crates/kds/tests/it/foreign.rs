@@ -1,0 +1,270 @@
+//! Labels and kinds at random, sent by a hostile zone and by a hostile global control plane: what arrives in another zone
+//! is what the table in `docs/reference/kds.md` allows, said here a second time.
+//!
+//! `KDS_SEED=42 cargo test -p kds foreign` tries one seed.
+
+use kds::select::{Direction, WithdrawnZones};
+use kds::{Synced, receiver::Role, wire};
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+use resources::{Kind, Labels, Resource, labels, naming::kds::hashed_name};
+use serde_json::{Value, json};
+
+use crate::{
+    codec::resource,
+    receiving::{arrives, mesh},
+    samples,
+    world::{Plane, selection},
+};
+
+const SEEDS: u64 = 40;
+const TRIES: usize = 100;
+
+fn seeds() -> Vec<u64> {
+    match std::env::var("KDS_SEED").ok().and_then(|text| text.parse().ok()) {
+        Some(seed) => vec![seed],
+        None => (0..SEEDS).collect(),
+    }
+}
+
+/// Labels that mean something, with values that a peer may try.
+fn random_labels(rng: &mut StdRng) -> Labels {
+    const TRIED: [(&str, &[&str]); 14] = [
+        (
+            labels::POLICY_ROLE,
+            &["producer", "producer", "producer", "consumer", "workload-owner", "system", ""],
+        ),
+        (labels::ORIGIN, &["global", "zone", "", "elsewhere"]),
+        (labels::ZONE, &["west", "west", "north", "east", "", "WEST"]),
+        (labels::MESH, &["default", "other"]),
+        (labels::EFFECT, &["shadow", "none"]),
+        (labels::KDS_SYNC, &["enabled", "disabled"]),
+        (labels::MANAGED_BY, &["meshservice-generator"]),
+        (labels::DELETION_GRACE_PERIOD, &["2020-01-01T00:00:00Z"]),
+        (labels::ENV, &["kubernetes", "universal"]),
+        (labels::K8S_NAMESPACE, &["shop", "kuma-system", "a_b", ""]),
+        (labels::PROXY_TYPE, &["sidecar", "zoneingress"]),
+        (labels::OWN_PERMISSIONS, &["true"]),
+        (labels::WORKLOAD, &["pay"]),
+        (labels::ACCEPT_DELETIONS, &["all"]),
+    ];
+    let mut chosen = Labels::new();
+    for (name, values) in TRIED {
+        let chance = if [labels::POLICY_ROLE, labels::ZONE].contains(&name) { 0.8 } else { 0.15 };
+        if rng.random_bool(chance) {
+            let value = values.choose(rng).copied().unwrap_or_default();
+            chosen.insert(name.to_owned(), value.to_owned());
+        }
+    }
+    chosen
+}
+
+/// The example of a kind with parts replaced or left out, so that some of them are policies a producer may write.
+fn random_spec(kind: Kind, rng: &mut StdRng) -> Value {
+    let mut spec = samples::full(kind);
+    let targets = [
+        json!({ "kind": "MeshService", "name": "kv" }),
+        json!({ "kind": "MeshService", "labels": { "kuma.io/zone": "west" } }),
+        json!({ "kind": "MeshService", "labels": { "kuma.io/zone": "north", "app": "pay" } }),
+        json!({ "kind": "MeshService", "name": "pay_shop_svc_80" }),
+        json!({ "kind": "Mesh" }),
+    ];
+    for field in ["from", "rules", "default", "to"] {
+        if rng.random_bool(0.7) && field != "to" || rng.random_bool(0.1) {
+            spec.as_object_mut().map(|fields| fields.remove(field));
+        }
+    }
+    let entries = spec.get_mut("to").and_then(Value::as_array_mut);
+    for entry in entries.into_iter().flatten() {
+        if rng.random_bool(0.9) {
+            entry["targetRef"] = targets.choose(rng).cloned().unwrap_or_default();
+        }
+        simplify(entry, rng);
+    }
+    spec
+}
+
+/// Takes away, at random, what keeps an entry from going across.
+fn simplify(value: &mut Value, rng: &mut StdRng) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !(name == "filters" || name == "eventLogPath") || rng.random_bool(0.3));
+            for (name, field) in fields.iter_mut() {
+                if name == "backendRefs" && rng.random_bool(0.8) {
+                    *field = json!([{ "kind": "MeshService", "name": "kv", "port": 80, "weight": 1 }]);
+                }
+                simplify(field, rng);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| simplify(item, rng)),
+        _ => {}
+    }
+}
+
+/// The table: may a resource of zone west have an effect in zone east?
+fn is_allowed(stored: &Resource) -> bool {
+    let spec = stored.spec.to_json();
+    match stored.kind() {
+        Kind::ZoneIngress => spec["zone"] == "west",
+        Kind::MeshService | Kind::MeshZoneAddress => true,
+        // No zone sends them: they are global's, whatever their labels.
+        Kind::Mesh
+        | Kind::Secret
+        | Kind::GlobalSecret
+        | Kind::Config
+        | Kind::VirtualOutbound
+        | Kind::MeshMultiZoneService => true,
+        Kind::MeshTrafficPermission
+        | Kind::MeshTLS
+        | Kind::MeshProxyPatch
+        | Kind::MeshMetric
+        | Kind::MeshTrace
+        | Kind::MeshPassthrough
+        | Kind::MeshAccessLog
+        | Kind::MeshFaultInjection
+        | Kind::MeshRateLimit => false,
+        Kind::MeshCircuitBreaker
+        | Kind::MeshHealthCheck
+        | Kind::MeshHTTPRoute
+        | Kind::MeshLoadBalancingStrategy
+        | Kind::MeshRetry
+        | Kind::MeshTCPRoute
+        | Kind::MeshTimeout => {
+            let text = spec.to_string();
+            let only_to = ["from", "rules", "default"].iter().all(|field| spec.get(field).is_none());
+            let entries = spec["to"].as_array().cloned().unwrap_or_default();
+            stored.label(labels::POLICY_ROLE) == Some("producer")
+                && only_to
+                && !entries.is_empty()
+                && entries.iter().all(|entry| is_of_west(&entry["targetRef"]) && leads_to_west(entry))
+                && !text.contains("eventLogPath")
+                && !text.contains("%REQ")
+        }
+        _ => false,
+    }
+}
+
+fn is_of_west(target: &Value) -> bool {
+    let name = target["name"].as_str().unwrap_or_default();
+    let by_labels = target["labels"].as_object().is_some_and(|labels| !labels.is_empty());
+    let of_west = if by_labels { target["labels"]["kuma.io/zone"] == "west" } else { !name.is_empty() };
+    target["kind"] == "MeshService" && of_west && !name.contains("_svc_")
+}
+
+fn leads_to_west(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.iter().all(|(name, field)| match name.as_str() {
+            "backendRef" => is_of_west(field),
+            "backendRefs" => field.as_array().into_iter().flatten().all(is_of_west),
+            _ => leads_to_west(field),
+        }),
+        Value::Array(items) => items.iter().all(leads_to_west),
+        _ => true,
+    }
+}
+
+/// What travels is bytes.
+fn over_the_wire(sent: &Resource) -> Option<Resource> {
+    let synced =
+        Synced { key: sent.key.clone(), labels: sent.labels.clone(), spec: sent.spec.clone(), status: None };
+    let read = wire::decode(sent.kind(), &wire::encode(&synced).ok()?).ok()?;
+    Some(Resource { labels: read.labels, spec: read.spec, ..sent.clone() })
+}
+
+fn send(plane: &Plane, role: Role, sent: &Resource) {
+    let labels: Vec<_> = sent.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let (kind, spec) = (sent.kind(), sent.spec.to_json());
+    arrives(plane, role, kind, &sent.key.mesh, &sent.key.name, &labels, spec);
+}
+
+fn plane(zones: &[&str]) -> Plane {
+    let plane = Plane::new();
+    plane.put(mesh("default"));
+    zones.iter().for_each(|zone| plane.put(resource(Kind::Zone, "", zone, &[], json!({}))));
+    plane
+}
+
+/// A resource that the peer makes up.
+fn random_resource(rng: &mut StdRng, kinds: &[Kind]) -> Option<Resource> {
+    let kind = *kinds.choose(rng)?;
+    let mut labels = random_labels(rng);
+    let display = format!("x{}", rng.random_range(0..1000));
+    labels.insert(labels::DISPLAY_NAME.to_owned(), display.clone());
+    let namespace = labels.get(labels::K8S_NAMESPACE).map(String::as_str);
+    let of_mesh = if kind.descriptor().scope == resources::Scope::Mesh { "default" } else { "" };
+    let zone = if rng.random_bool(0.95) { "west" } else { "north" };
+    let name = hashed_name(of_mesh, &display, Some(zone), namespace);
+    let labels: Vec<_> = labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    over_the_wire(&resource(kind, of_mesh, &name, &labels, random_spec(kind, rng)))
+}
+
+/// What a plane has of zone west and should not have.
+fn forbidden(plane: &Plane) -> Vec<String> {
+    let snapshot = plane.snapshot();
+    let of_west = snapshot.iter().filter(|stored| stored.label(labels::ZONE) == Some("west"));
+    let forbidden = of_west.filter(|stored| !is_allowed(stored));
+    forbidden.map(|stored| format!("{} {:?} {}", stored.key, stored.labels, stored.spec.to_json())).collect()
+}
+
+/// An honest global passes on what it stores.
+fn pass_on(global: &Plane, east: &Plane) -> usize {
+    let to_east = selection(Direction::ToZone("east".into()));
+    let snapshot = global.snapshot();
+    let sent: Vec<Synced> =
+        snapshot.iter().filter_map(|stored| to_east.outgoing(stored, &WithdrawnZones::default())).collect();
+    for synced in &sent {
+        let sent = Resource {
+            labels: synced.labels.clone(),
+            spec: synced.spec.clone(),
+            ..testkit::resource::stored(synced.key.clone(), &[], json!({}))
+        };
+        send(east, Role::Zone("east".into()), &sent);
+    }
+    sent.len()
+}
+
+#[test]
+fn nothing_that_a_zone_makes_up_reaches_another_zone_beside_what_the_table_allows() {
+    let kinds: Vec<Kind> = Direction::ToGlobal("west".into()).wanted().collect();
+    let mut arrived = 0;
+    for seed in seeds() {
+        let mut rng = StdRng::seed_from_u64(seed);
+        for _ in 0..TRIES {
+            let Some(sent) = random_resource(&mut rng, &kinds) else { continue };
+            let (global, east) = (plane(&["west", "north", "east"]), plane(&[]));
+            send(&global, Role::Global("west".into()), &sent);
+            pass_on(&global, &east);
+            assert_eq!(forbidden(&east), Vec::<String>::new(), "seed {seed}: {sent:?}");
+            let snapshot = global.snapshot();
+            let stored = snapshot.get(&sent.key);
+            for stored in stored.iter().filter(|stored| stored.label(labels::ORIGIN) == Some("zone")) {
+                assert_eq!(stored.label(labels::ZONE), Some("west"), "seed {seed}: {stored:?}");
+            }
+            let snapshot = east.snapshot();
+            arrived += usize::from(snapshot.iter().any(|stored| stored.label(labels::ZONE) == Some("west")));
+        }
+    }
+    assert!(arrived > 50 || seeds().len() == 1, "only {arrived} arrived: nothing is tried");
+}
+
+#[test]
+fn nothing_of_another_zone_that_a_global_makes_up_is_stored_beside_what_the_table_allows() {
+    let kinds: Vec<Kind> = Direction::ToZone("east".into()).wanted().collect();
+    let mut arrived = 0;
+    for seed in seeds() {
+        let mut rng = StdRng::seed_from_u64(1_000_000 + seed);
+        let east = plane(&[]);
+        for _ in 0..TRIES {
+            let Some(sent) = random_resource(&mut rng, &kinds) else { continue };
+            send(&east, Role::Zone("east".into()), &sent);
+            assert_eq!(forbidden(&east), Vec::<String>::new(), "seed {seed}: {sent:?}");
+            let own = |stored: &Resource| {
+                stored.kind().descriptor().sync.zone_to_global && stored.label(labels::ZONE) == Some("east")
+            };
+            let snapshot = east.snapshot();
+            assert!(!snapshot.iter().any(|stored| own(stored)), "seed {seed}: {sent:?}");
+        }
+        let snapshot = east.snapshot();
+        arrived += snapshot.iter().filter(|stored| stored.label(labels::ZONE) == Some("west")).count();
+    }
+    assert!(arrived > 50 || seeds().len() == 1, "only {arrived} arrived: nothing is tried");
+}
