@@ -131,8 +131,7 @@ pub async fn start(config: Config) -> Result<Running> {
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;
     snis::start(&registrar, &push, &shutdown);
     let observations = Observations::started(store.clone(), &metrics, &shutdown);
-    let inspect = inspect.observing(observations.clone());
-    let (answers, inspect) = others.answering(inspect, &questions);
+    let (answers, inspect) = others.answering(inspect.observing(observations.clone()), &questions);
     let api = api_router(&registrar, settings, &metrics, inspect.clone(), findings.clone(), &shutdown);
     let health = diagnostics::router(store, metrics.clone(), &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>, share| {
@@ -143,19 +142,18 @@ pub async fn start(config: Config) -> Result<Running> {
     };
     let listeners = Listeners { zones, peers, shares };
     let provided = Provided { answers, inspect, unreceived: findings.unreceived() };
-    let Reached { kds, address } = others.start(listeners, provided, &questions, &shutdown)?;
+    let Reached { kds, instance } = others.start(listeners, provided, &questions, &shutdown)?;
     let dp_server = match proxies {
         Some(listener) => {
             let (tls, shown) = proxy_certificate(&config, &metrics, now, &shutdown)?;
             let parts = (registrar, push, observations);
-            let instance = Instance { id: instance_id, address };
             let context = dp_context(&config, parts, &listener, instance, &shutdown, shown)?;
             let limits = ports::proxy_limits(&config, shares.proxies);
             Some(serve_proxies(listener, &config, context, findings, tls, limits))
         }
         None => None,
     };
-    let running = Running {
+    Ok(Running {
         dp_server,
         kds,
         metrics: metrics.clone(),
@@ -165,8 +163,8 @@ pub async fn start(config: Config) -> Result<Running> {
         shutdown: shutdown.clone(),
         failure,
         audit,
-    };
-    Ok(running.announced())
+    }
+    .announced())
 }
 
 /// Where writes are recorded.

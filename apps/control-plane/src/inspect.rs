@@ -121,8 +121,8 @@ impl fmt::Debug for Proxies {
 #[async_trait::async_trait]
 impl Inspect for Proxies {
     async fn admin(&self, proxy: &Key, view: AdminView) -> Result<AdminAnswer, InspectError> {
-        if let Some(told) = self.told(proxy, View::Admin(view)).await? {
-            return Ok(told.answer);
+        if let Some(said) = self.answered_elsewhere(proxy, View::Admin(view)).await? {
+            return Ok(said.answer);
         }
         let snapshot = self.snapshot()?;
         let endpoint = self.endpoint(&snapshot, proxy)?;

@@ -72,8 +72,8 @@ pub(crate) fn name_on_global(key: &Key, labels: &Labels, zone: &str) -> String {
     hashed_name(&key.mesh, display_name, Some(zone), label(labels::K8S_NAMESPACE))
 }
 
-/// How often a subscription was written, and where its instance is reached, is of interest only to the control planes that
-/// share a store with the one that writes it.
+/// Removes the number of writes of a subscription and the address of its instance, which are of interest only to the control
+/// planes that share a store with the one that writes it.
 fn without_own_facts(spec: &Spec) -> Spec {
     let mut spec = spec.clone();
     let subscriptions = match &mut spec {

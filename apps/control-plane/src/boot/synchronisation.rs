@@ -32,6 +32,7 @@ use super::{
 use crate::{
     certificates::{self, Server, rotation},
     config::{Config, GlobalKds, ZoneKds, print, setting::Mode},
+    insights::connection::Instance,
     inspect::Proxies,
     kds::{
         KeepAlive,
@@ -68,12 +69,12 @@ pub struct Provided {
     pub unreceived: Arc<Mutex<Unreceived>>,
 }
 
-/// Where others reach this control plane.
+/// Addresses at which others reach this control plane.
 pub struct Reached {
-    /// Where zones connect.
+    /// The port of zones.
     pub kds: Option<SocketAddr>,
-    /// Where other instances ask; empty where there are none.
-    pub address: String,
+    /// This control plane, as other instances reach it.
+    pub instance: Instance,
 }
 
 /// How long it may take until a zone shows another reason why it is not connected.
@@ -102,7 +103,8 @@ impl Setup<'_> {
         })
     }
 
-    /// What other instances are answered by, and what users are, for whom other instances are asked.
+    /// Splits inspection in two: for other instances, about what is connected here; and for users, which asks the others
+    /// too.
     pub fn answering(&self, proxies: Proxies, questions: &Arc<Questions>) -> (Answers, Arc<dyn Inspect>) {
         if self.config.mode == Mode::Global {
             return (Answers::Zones(questions.clone()), Arc::new(proxies));
@@ -134,7 +136,7 @@ impl Setup<'_> {
         let serve =
             |listener| self.serve_zones(listener, address.clone(), questions.clone(), shares, shutdown);
         let kds = zones.map(serve).transpose()?;
-        Ok(Reached { kds, address })
+        Ok(Reached { kds, instance: Instance { id: self.instance_id.to_owned(), address } })
     }
 
     /// Answers other instances; says where they reach this one.

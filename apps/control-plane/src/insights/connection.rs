@@ -74,7 +74,7 @@ impl WrittenFacts {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instance {
     pub id: String,
-    /// Where the others reach it; empty where there are none.
+    /// Its address for the others; empty without them.
     pub address: String,
 }
 

@@ -51,7 +51,7 @@ pub struct Counts {
     document: ServiceInsight,
     /// The delegated gateways among them, which have no MeshService.
     gateway_document: ServiceInsight,
-    /// Whether services are MeshServices and nothing else.
+    /// Set where services are MeshServices and nothing else.
     exclusive: bool,
     visits: u64,
 }

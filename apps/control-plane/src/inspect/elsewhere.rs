@@ -19,7 +19,7 @@ use super::{
 };
 use crate::kds::admin::{Question, Questions, View, peers::Peers};
 
-/// Where proxies are that are not connected here.
+/// The place of proxies that are not connected here.
 #[derive(Clone)]
 pub(super) enum Elsewhere {
     Nowhere,
@@ -29,8 +29,8 @@ pub(super) enum Elsewhere {
     Instances(Arc<Peers>),
 }
 
-/// What another control plane said.
-pub(super) struct Told {
+/// The answer of another control plane.
+pub(super) struct ElsewhereAnswer {
     by: String,
     pub answer: AdminAnswer,
 }
@@ -52,38 +52,45 @@ impl Proxies {
         matches!(self.elsewhere, Elsewhere::Zones(_))
     }
 
-    /// What the control plane says that the proxy is connected to; `None` where that is this one, or none is known.
-    pub(super) async fn told(&self, proxy: &Key, view: View) -> Result<Option<Told>, InspectError> {
+    /// Asks the control plane that the proxy is connected to; `None` where that is this one, or none is known.
+    pub(super) async fn answered_elsewhere(
+        &self,
+        proxy: &Key,
+        view: View,
+    ) -> Result<Option<ElsewhereAnswer>, InspectError> {
         match &self.elsewhere {
             Elsewhere::Nowhere => Ok(None),
             Elsewhere::Zones(questions) => {
                 let (zone, about) = self.in_its_zone(proxy)?;
                 let answer = questions.put(&zone, Question { about, view }).await?;
-                Ok(Some(Told { by: format!("zone {zone:?}"), answer }))
+                Ok(Some(ElsewhereAnswer { by: format!("zone {zone:?}"), answer }))
             }
             Elsewhere::Instances(peers) => {
                 let is_here = self.push.newest(proxy).is_some();
                 let holder = peers.holder_of_proxy(&*self.snapshot()?, proxy).filter(|_| !is_here);
                 let Some(holder) = holder else { return Ok(None) };
                 let answer = peers.ask(&holder, Question { about: proxy.clone(), view }).await?;
-                Ok(Some(Told { by: format!("the instance {:?}", holder.instance), answer }))
+                Ok(Some(ElsewhereAnswer { by: format!("the instance {:?}", holder.instance), answer }))
             }
         }
     }
 
-    /// As [`Proxies::told`], for what that control plane computes.
+    /// As [`Proxies::answered_elsewhere`], for what that control plane computes.
     pub(super) async fn computed_elsewhere<T: DeserializeOwned + Send + 'static>(
         &self,
         proxy: &Key,
         view: ComputedView,
     ) -> Result<Option<T>, InspectError> {
-        let Some(Told { by, answer }) = self.told(proxy, View::Computed(view)).await? else {
+        let Some(ElsewhereAnswer { by, answer }) =
+            self.answered_elsewhere(proxy, View::Computed(view)).await?
+        else {
             return Ok(None);
         };
         self.computed(move || views::read(&answer.body, &by)).await.map(Some)
     }
 
-    /// What depends on the point of view of the proxy's zone, which every instance in the zone has; `None` there.
+    /// Asks the zone of a proxy for what depends on the point of view of the zone. Every instance in the zone shares that;
+    /// there it is `None`.
     pub(super) async fn seen_from_zone<T: DeserializeOwned + Send + 'static>(
         &self,
         proxy: &Key,
@@ -102,7 +109,7 @@ impl Proxies {
         Ok(Layout { kri: identifier(stored), labels: stored.labels.clone(), ..seen })
     }
 
-    /// What the proxy reaches, as its zone knows it.
+    /// Asks the zone of a proxy what the proxy reaches.
     pub(super) async fn reachability_from_zone(
         &self,
         proxy: &Key,

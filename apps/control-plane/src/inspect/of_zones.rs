@@ -48,7 +48,7 @@ impl PartOfMesh for MeasuredProxies {
     }
 }
 
-/// What zones said, in the order of their names.
+/// The answers of zones, in the order of their names.
 struct Parts<T> {
     said: Vec<(String, T)>,
     zones: Vec<AskedZone>,
@@ -175,7 +175,7 @@ impl Proxies {
         Ok(all)
     }
 
-    /// What trimming does for the proxies of the zones.
+    /// The savings of trimming for the proxies of the zones.
     pub(super) async fn reachability_in_zones(
         &self,
         questions: &Arc<Questions>,

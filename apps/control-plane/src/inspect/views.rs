@@ -1,5 +1,4 @@
-//! What is computed by the control plane that a proxy is connected to, when another one asks for it: which view, and the
-//! answer in JSON.
+//! Views that the control plane of a proxy computes for another control plane, and their answers in JSON.
 //!
 //! A zone sees other services than a global control plane does: those that global made for it, at the addresses and under
 //! the hostnames that the zone gave them. Answers are read into the types of the API and nothing else of them is passed
@@ -13,12 +12,12 @@ use bytes::Bytes;
 use resources::Key;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// How many items one answer lists, whoever asks.
+/// Limit of the items in one answer, whatever the question asks for.
 const MAX_LISTED: usize = 10_000;
 /// Letters of a refusal that are passed on.
 const LONGEST_REASON: usize = 2048;
 
-/// What is to be computed.
+/// A view to compute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ComputedView {

@@ -1,4 +1,4 @@
-//! Which zones an answer of a global control plane is made of.
+//! The zones that an answer of a global control plane is made of.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

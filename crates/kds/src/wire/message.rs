@@ -68,7 +68,7 @@ pub struct XdsConfigRequest {
     pub resource_mesh: String,
     #[prost(bool, tag = "5")]
     pub include_eds: bool,
-    /// What the zone is to compute instead of asking the proxy, as JSON. Kuma's zones do not know the field; they refuse
+    /// A view that the zone computes instead of asking the proxy, as JSON. Kuma's zones do not know the field; they refuse
     /// the type that stands in [`VIEW`](XdsConfigRequest::VIEW).
     #[prost(string, tag = "50001")]
     pub view: String,

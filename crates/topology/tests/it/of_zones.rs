@@ -1,4 +1,4 @@
-//! What a global control plane sees: the services and the proxies of all zones, and its own of none.
+//! The mesh as a global control plane sees it: with the services and the proxies of all zones.
 
 use std::collections::BTreeSet;
 

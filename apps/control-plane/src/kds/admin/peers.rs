@@ -124,12 +124,12 @@ pub struct Peers {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     pub instance: String,
-    /// Where it listens; empty where it has not said so.
+    /// Its address; empty where it has not published one.
     pub address: String,
     pub of: Connected,
 }
 
-/// What an instance is connected to.
+/// A zone or a proxy with a connection to an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Connected {
     Zone(String),
@@ -239,7 +239,7 @@ fn path(stream: Stream) -> &'static str {
     }
 }
 
-/// What an instance answers about.
+/// The subjects that an instance answers about.
 pub enum Answers {
     /// Proxies of the zones that are connected to it.
     Zones(Arc<Questions>),

@@ -21,7 +21,7 @@ pub struct Question {
     pub view: View,
 }
 
-/// What is wanted.
+/// The wanted answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum View {
     /// Said by the proxy itself.
@@ -30,7 +30,7 @@ pub enum View {
     Computed(ComputedView),
 }
 
-/// What stands in the field that Kuma does not have.
+/// The content of the field that Kuma does not have.
 #[derive(Debug, Serialize, Deserialize)]
 struct AskedView {
     kind: String,
@@ -152,7 +152,8 @@ impl Question {
 }
 
 fn computed_or_dumped(asked: &wire::XdsConfigRequest) -> Result<Question, String> {
-    let (mesh, name) = (&asked.resource_mesh, &asked.resource_name);
+    let mesh = &asked.resource_mesh;
+    let name = &asked.resource_name;
     if asked.view.is_empty() {
         let view = AdminView::ConfigDump { include_eds: asked.include_eds };
         return of_proxy(&asked.resource_type, mesh, name, view);

@@ -1,4 +1,4 @@
-//! What a global control plane says about the proxies of a zone is what the zone says about them.
+//! Answers of a global control plane about the proxies of a zone are those of the zone.
 
 use super::*;
 

@@ -41,7 +41,7 @@ pub struct DiscoverySubscription {
     /// The control plane instance that the proxy is connected to.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub control_plane_instance_id: String,
-    /// Where the other instances on the same store reach that one; Kuma has no such field, and global does not get it.
+    /// Its address for the other instances on the same store. Kuma has no such field, and global does not get it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub control_plane_address: String,
     /// When the proxy connected.
