@@ -12,6 +12,7 @@ mod inspect;
 mod lists;
 mod log;
 mod meshes;
+mod questions;
 mod samples;
 mod sni_usage;
 mod snis;
