@@ -96,6 +96,7 @@ pub fn table(answer: &Value) -> String {
         + &problems(&answer["problems"])
         + &edges(&answer["edges"])
         + &policies(&answer["policies"])
+        + &not_looked_at(&answer["notLookedAt"])
         + &diffs(&answer["proxies"]["diffs"])
 }
 
@@ -218,6 +219,16 @@ fn policies(policies: &Value) -> String {
     let lines = each(policies).map(|policy| format!("{}: {}\n", label(policy), text(&policy["text"])));
     let lines: String = lines.collect();
     if lines.is_empty() { lines } else { format!("\nPolicies that would have no effect:\n\n{lines}") }
+}
+
+/// What the answer says nothing about.
+fn not_looked_at(left_out: &Value) -> String {
+    let lines: String = each(left_out).map(|what| format!("  {}\n", text(what))).collect();
+    if lines.is_empty() {
+        lines
+    } else {
+        format!("\nThis answer is incomplete, because the work for one question is limited:\n\n{lines}")
+    }
 }
 
 fn diffs(diffs: &Value) -> String {

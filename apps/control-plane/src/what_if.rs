@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Everything is worked out by the functions that configure proxies, on a copy of the state they are configured from;
-//! nothing is written and no proxy is woken. What it costs follows what the changes concern, and is limited: by the
-//! number of resources that are planned, of proxies that are compared, of permissions that are asked.
+//! nothing is written and no proxy is woken. What it costs follows what the changes concern, and is bounded: each part
+//! has a budget of counted steps, which also ends when the asker is gone. The answer says what was not looked at.
 
 mod edges;
 mod policies;
@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use api::inspect::what_if::{
     Class, Consequences, Diff, Diffs, Hypothesis, Problem, Proxies, ResourceAction, ResourceChange,
 };
+use plan::budget::Budget;
 use serde_json::{Map, Value};
 use xds::Type;
 
@@ -27,8 +28,12 @@ use crate::{
 };
 pub use targets::{Compared, Difference, Targets};
 
-/// How many resources are planned for one answer, before and after together.
-const BUDGET: usize = 400_000;
+/// Steps for comparing proxies: policies that are resolved, resources that are planned, half kilobytes that are encoded.
+const COMPARING: usize = 400_000;
+/// Steps for finding out who may call whom: rules that are looked at.
+const CALLS: usize = 20_000_000;
+/// Steps for finding policies without effect: proxies that are looked at, policies and outbounds that are planned.
+const POLICIES: usize = 2_000_000;
 /// How many proxies are compared.
 const MAX_COMPARED: usize = 5000;
 /// How many proxies and resources are named in a class, and how many classes there are.
@@ -42,23 +47,40 @@ const MAX_DIFFS: usize = 20;
 
 /// Works out what the changes would do.
 pub fn answer(push: &Push, hypothesis: &Hypothesis) -> Result<Consequences, String> {
+    let budget = |steps| Budget::new(steps, hypothesis.asker.gone());
     let would = push.what_if(&hypothesis.changes);
-    let (proxies, problems) = proxies(push, &would, &hypothesis.diffs)?;
-    Ok(Consequences { proxies, problems, edges: edges::between(&would), policies: policies::idle(&would) })
+    let (proxies, problems) = proxies(push, &would, &hypothesis.diffs, &budget(COMPARING))?;
+    let calls = edges::between(&would, &budget(CALLS));
+    let policies = policies::idle(&would, &budget(POLICIES));
+    let left_out = [
+        (proxies.affected - proxies.compared, "affected proxies were not compared"),
+        (calls.left_out, "services were not looked at for calls that would be allowed or denied"),
+        (policies.left_out, "policies were not looked at for having no effect"),
+    ];
+    let not_looked_at = left_out.into_iter().filter(|(count, _)| *count > 0);
+    Ok(Consequences {
+        proxies,
+        problems,
+        edges: edges::shown(calls),
+        policies: policies::shown(policies),
+        not_looked_at: not_looked_at.map(|(count, what)| format!("{count} {what}")).collect(),
+    })
 }
 
 /// Compares what the proxies have with what they would get.
-fn proxies(push: &Push, would: &Hypothetical, diffs: &Diffs) -> Result<(Proxies, Vec<Problem>), String> {
+fn proxies(
+    push: &Push,
+    would: &Hypothetical,
+    diffs: &Diffs,
+    budget: &Budget,
+) -> Result<(Proxies, Vec<Problem>), String> {
     let mut told =
         Proxies { connected: push.connected(), affected: would.proxies.len(), ..Proxies::default() };
-    let mut targets = Targets::new(push, would);
+    let mut targets = Targets::new(push, would, budget);
     let (mut groups, mut problems) = (Groups::default(), Vec::new());
     for watcher in would.proxies.iter().take(MAX_COMPARED) {
-        if targets.planned() > BUDGET {
-            break;
-        }
+        let Ok(compared) = targets.compare(watcher) else { break };
         told.compared += 1;
-        let compared = targets.compare(watcher);
         note(&compared, watcher, &mut problems);
         if compared.is_empty() {
             continue;

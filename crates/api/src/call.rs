@@ -1,6 +1,6 @@
 //! One request and its parts.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use axum::{
     body::Body,
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use resources::{Key, Kind};
+use runtime::listen::Peer;
 use store::Snapshot;
 
 use crate::{Context, Error, User, access, route::Route};
@@ -58,6 +59,11 @@ impl Call {
 
     pub fn header(&self, name: impl http::header::AsHeaderName) -> Option<&str> {
         self.parts.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The address that the call comes from.
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.parts.extensions.get::<Peer>().map(|peer| peer.addr.ip().to_canonical())
     }
 
     pub fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {

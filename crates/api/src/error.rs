@@ -56,6 +56,9 @@ pub enum Error {
         "issuing tokens using the control plane is disabled. You can still issue tokens offline with 'kumactl generate'"
     )]
     IssuerDisabled,
+    /// The caller asks for more than its share.
+    #[error("{0}")]
+    TooMany(String),
     #[error("{0}")]
     Unavailable(String),
     #[error("the request took longer than {0:?}; it may or may not have been carried out")]
@@ -148,6 +151,7 @@ impl Error {
             Error::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
             Error::Gone(_) => StatusCode::GONE,
             Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Error::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Error::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Error::Timeout(_) => StatusCode::GATEWAY_TIMEOUT,
             Error::Internal { .. } => StatusCode::INTERNAL_SERVER_ERROR,
@@ -174,6 +178,7 @@ impl Error {
             Error::TooLarge { .. } => "Request Entity Too Large".into(),
             Error::SigningKeyMissing(_) => "Signing Key not found".into(),
             Error::IssuerDisabled => "Could not issue a token".into(),
+            Error::TooMany(_) => "Too Many Requests".into(),
             Error::Unavailable(_) => "Service unavailable".into(),
             Error::Timeout(_) => "Gateway Timeout".into(),
         }
@@ -231,7 +236,7 @@ impl IntoResponse for Error {
         }
         let status = self.status();
         let mut response = json::respond(status, &self.into_problem());
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

@@ -1,6 +1,7 @@
-//! What clients share: how many writes and long lists are made and how many watches are open at a time, and the lists
-//! themselves.
+//! What clients share: how many writes, long lists and questions are worked on and how many watches are open at a time,
+//! and the lists themselves.
 
+mod questions;
 mod response_cache;
 
 use std::{
@@ -15,8 +16,9 @@ use tokio::{
     task::JoinHandle,
 };
 
-use self::response_cache::ResponseCache;
-use crate::Error;
+pub(crate) use self::questions::Asking;
+use self::{questions::Questions, response_cache::ResponseCache};
+use crate::{Error, User};
 
 /// Writes in progress, of all clients. They go on when their client is gone, so connections do not bound them.
 pub const WRITES: usize = 4096;
@@ -32,6 +34,7 @@ pub struct Gates {
     turns: Arc<Semaphore>,
     watches: Arc<Mutex<Watches>>,
     writes: Arc<Semaphore>,
+    questions: Questions,
     /// What waits for writes in progress when the process ends.
     shutdown: Shutdown,
     /// Long answers that were made before.
@@ -53,6 +56,8 @@ impl Default for Gates {
             turns: Arc::new(Semaphore::new(processors)),
             watches: Arc::default(),
             writes: Arc::new(Semaphore::new(WRITES)),
+            // Two callers do not wait for each other on the smallest machine either.
+            questions: Questions::new(processors.max(2)),
             shutdown: Shutdown::default(),
             answers: ResponseCache::default(),
             refusals: Throttle::default(),
@@ -87,6 +92,11 @@ impl Gates {
     /// Waits until there is a processor for something that takes a while. `None` when the process ends.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         self.turns.clone().acquire_owned().await.ok()
+    }
+
+    /// Waits until a question of this caller may be worked out, unless the caller has others.
+    pub async fn ask(&self, user: &User, peer: Option<IpAddr>) -> Result<Asking, Error> {
+        self.questions.ask(user, peer).await
     }
 
     /// One more watch of a client, unless that is too many.

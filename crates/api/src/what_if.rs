@@ -1,7 +1,8 @@
 //! `POST /meshes/{mesh}/_what-if`: what writes would do, without making them.
 //!
 //! Every question takes the path of a write: the same rights, the same rules, the same messages. What comes
-//! out of it goes to the part that knows the proxies ([`crate::Inspect::what_if`]).
+//! out of it goes to the part that knows the proxies ([`crate::Inspect::what_if`]). A caller has one answer worked out at
+//! a time, which ends when the caller does.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,7 @@ use crate::{
     Error, access,
     call::{Call, with_revision},
     error::Problem,
-    inspect::what_if::{Consequences, Diffs, Hypothesis},
+    inspect::what_if::{Asker, Consequences, Diffs, Hypothesis},
     json, mesh, resource,
 };
 
@@ -136,6 +137,12 @@ pub async fn ask(mut call: Call) -> Result<Response, Error> {
     access::check_write(&call.user, &call.context.settings.authn)?;
     let (diffs, only_admission) = (diffs(&call)?, only_admission(&call)?);
     let body = call.read_body().await?;
+    // Before the body is taken apart, which multiplies it. What would be written is as cheap to find out as a write.
+    let asker = match only_admission {
+        true => Asker::default(),
+        false => Asker::with(call.context.gates.ask(&call.user, call.peer()).await?),
+    };
+    let _waiting = asker.waiting();
     // A list would be taken for the fields in their order.
     let asked = serde_json::from_slice::<Map<String, Value>>(&body);
     let asked =
@@ -173,7 +180,7 @@ pub async fn ask(mut call: Call) -> Result<Response, Error> {
         }
     }
     if answer.refused.is_empty() && !only_admission {
-        let hypothesis = Hypothesis { changes: trial.finish(), diffs };
+        let hypothesis = Hypothesis { changes: trial.finish(), diffs, asker };
         answer.consequences = context.inspect.what_if(hypothesis).await?;
     } else if !answer.refused.is_empty() {
         answer.changes.clear();
@@ -212,6 +219,7 @@ fn refused(of: ResourceName, place: String, error: Error) -> Result<Refused, Err
         Error::AccessDenied(_)
         | Error::Unauthenticated(_)
         | Error::Internal { .. }
+        | Error::TooMany(_)
         | Error::Unavailable(_) => Err(error),
         error => Ok(Refused { of, place, problem: error.into_problem() }),
     }

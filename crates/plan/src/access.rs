@@ -282,6 +282,14 @@ impl InboundRequirement {
 }
 
 impl InboundRequirement {
+    /// How many rules decide.
+    fn rules(&self) -> usize {
+        match self {
+            InboundRequirement::Nothing | InboundRequirement::NothingPlain => 0,
+            InboundRequirement::Permission { permissions, .. } => permissions.rules.len(),
+        }
+    }
+
     /// Whether clients without TLS get in, whatever is required of others.
     fn is_permissive(&self) -> bool {
         matches!(self, InboundRequirement::Permission { permissive: true, .. })

@@ -29,9 +29,13 @@ use resources::{
 use serde::de::DeserializeOwned;
 use topology::{ClientClass, Destination, DestinationId, MeshSnapshot, Mode, MtlsMode};
 
-use crate::{ServerTls, security};
+use crate::{
+    ServerTls,
+    budget::{Budget, Spent},
+    security,
+};
 
-pub use idle::{IdlePolicy, IdleReason, becoming_idle};
+pub use idle::{IdlePolicies, IdlePolicy, IdleReason, becoming_idle};
 
 /// The kinds of policies that have an effect, in the order of the table of kinds.
 pub const KINDS: [Kind; with_effect().1] = {
@@ -322,15 +326,27 @@ fn read<C: DeserializeOwned + Send + Sync + 'static>(merged: Arc<Merged>) -> Res
 /// The Dataplanes that a policy selects, by name, whether or not its kind has an effect on them and whether or not it
 /// is a shadow.
 pub fn selected<'a>(snapshot: &'a MeshSnapshot, policy: &Resource) -> Vec<&'a Arc<Resource>> {
-    let routes = Routes::of(snapshot);
-    let selector = PolicySelector { with_shadow: true, ..routes.selector() };
     let known = snapshot.policies.get(&policy.key);
     let candidates = known.and_then(|known| snapshot.selections.dataplanes(&known.view));
     let dataplanes: Vec<&Arc<Resource>> = match candidates {
         Some(names) => names.into_iter().filter_map(|name| snapshot.dataplanes.get(name)).collect(),
         None => snapshot.dataplanes.values().collect(),
     };
+    let routes = Routes::of(snapshot);
+    let selector = PolicySelector { with_shadow: true, ..routes.selector() };
     dataplanes.into_iter().filter(|dataplane| selector.selects(policy, dataplane)).collect()
+}
+
+/// As [`selected`], within a budget: each Dataplane that is looked at is a step.
+pub(crate) fn selected_within<'a>(
+    snapshot: &'a MeshSnapshot,
+    policy: &Policy,
+    budget: &Budget,
+) -> Result<Vec<&'a Arc<Resource>>, Spent> {
+    let candidates =
+        snapshot.selections.dataplanes(&policy.view).map_or(snapshot.dataplanes.len(), |c| c.len());
+    budget.spend(1 + candidates)?;
+    Ok(selected(snapshot, &policy.resource))
 }
 
 /// Whether a policy selects any Dataplane, whether or not its kind has an effect on it. Looks no further than the

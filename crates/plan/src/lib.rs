@@ -16,6 +16,7 @@ mod agent;
 mod backend;
 mod balancing;
 mod breakers;
+pub mod budget;
 pub mod class;
 mod clients;
 pub mod effective;

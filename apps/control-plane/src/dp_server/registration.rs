@@ -91,16 +91,19 @@ impl Registration {
             return self.put(|stored| zone_proxy::keeping(draft.clone(), stored)).await;
         }
         let announced = self.announced().clone();
-        self.put(|stored| match &announced {
-            Some(listening) => ready(self.probed(draft, stored.and_then(Spec::get)), listening),
-            None => not_yet_ready(draft.clone(), stored.and_then(Spec::get)),
+        self.put(|stored| {
+            let stored = stored.and_then(|stored| stored.spec.get());
+            match &announced {
+                Some(listening) => ready(self.probed(draft, stored), listening),
+                None => not_yet_ready(draft.clone(), stored),
+            }
         })
         .await
     }
 
     /// Stores the Dataplane that `draft` makes of the stored one, also when another writer changes it at the same time.
     /// What the token was compared with is what is replaced: the store refuses if it has another version by then.
-    async fn put(&self, draft: impl Fn(Option<&Spec>) -> Draft) -> Result<(), Status> {
+    async fn put(&self, draft: impl Fn(Option<&Resource>) -> Draft) -> Result<(), Status> {
         let (registrar, kind) = (&self.context.registrar, self.proxy.key().kind);
         let refused = |refusal: Refusal| refused(kind, refusal);
         let mut snapshot = registrar.store().snapshot().map_err(unavailable)?;
@@ -108,7 +111,7 @@ impl Registration {
         loop {
             let stored = snapshot.get(&self.proxy.key());
             stored.map_or(Ok(()), |stored| self.credentials.allow_replacing(stored))?;
-            let draft = draft(stored.map(|stored| &stored.spec));
+            let draft = draft(stored.map(Arc::as_ref));
             let admitted = registrar.admit_of_proxy(draft, &snapshot, Timestamp::now()).map_err(refused)?;
             match registrar.commit(admitted.pending).await {
                 Ok(_) => return Ok(()),

@@ -21,6 +21,12 @@ use super::{compatibility, kinds};
 /// How many connections of a proxy are remembered.
 const SUBSCRIPTIONS: usize = 2;
 
+/// Bytes of what a proxy says about itself that its record keeps. An agent says about 4 KB. The record outlives the
+/// connection as long as there is the Dataplane, and a tree of small values takes many times its text.
+const METADATA: usize = 16 << 10;
+/// The Dataplane that a proxy brings along. It is stored itself.
+const DATAPLANE: &str = "dataplane.resource";
+
 /// One connection of a proxy to this control plane.
 #[derive(Debug)]
 pub struct Connection {
@@ -101,7 +107,7 @@ impl Connection {
             ..DiscoverySubscription::default()
         };
         let certificate = Certificate::Undecided;
-        let metadata = metadata.to_string().into();
+        let metadata = worth_keeping(metadata).to_string().into();
         let facts = Facts { subscription, metadata, certificate, recorded: false, changes: 1 };
         Arc::new(Connection {
             id,
@@ -233,6 +239,20 @@ impl Connection {
     }
 }
 
+/// What the record of a proxy keeps of its metadata: all but the Dataplane, and the small entries before the large ones
+/// where that is too much.
+fn worth_keeping(metadata: &Value) -> Value {
+    let entries = metadata.as_object().into_iter().flatten().filter(|(name, _)| *name != DATAPLANE);
+    let mut sized: Vec<_> = entries.map(|entry| (entry.0.len() + entry.1.to_string().len(), entry)).collect();
+    sized.sort_by_key(|(size, (name, _))| (*size, *name));
+    let mut room = METADATA;
+    let fits = sized.into_iter().map_while(|(size, entry)| {
+        room = room.checked_sub(size)?;
+        Some(entry)
+    });
+    Value::Object(fits.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
 /// The last connection on record decides whether a proxy is online. Of two proxies with one name the one that is still
 /// connected to this control plane is the last.
 fn put_before_open_ones(subscriptions: &mut [DiscoverySubscription], ended: &DiscoverySubscription) {
@@ -293,6 +313,19 @@ mod tests {
         let version = insight.subscriptions[1].version.clone().unwrap();
         assert_eq!(version.envoy.unwrap().version, "1.40.0");
         assert!(insight.metadata.contains_key("version"));
+    }
+
+    #[test]
+    fn a_record_keeps_no_dataplane_and_a_bounded_part_of_what_the_proxy_told() {
+        let metadata = json!({
+            "dataplane.resource": "x".repeat(200_000), "dynamicMetadata": { "large": vec![Value::Null; 10_000] },
+            "features": ["feature-delta-grpc"], "version": { "envoy": { "version": "1.40.0" } },
+        });
+        let connection = Connection::begin(Key::new(Kind::Dataplane, "default", "web"), "cp-1", &metadata);
+        let mut insight = None;
+        record(&connection, &mut insight);
+        let kept = insight.unwrap().metadata;
+        assert_eq!(kept.keys().map(String::as_str).collect::<Vec<_>>(), ["features", "version"]);
     }
 
     #[test]

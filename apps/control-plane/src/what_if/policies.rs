@@ -1,17 +1,24 @@
 //! Policies that would do nothing. [`plan::effective`] decides; here its answer becomes one of the API.
 
 use api::inspect::what_if::{Idle, IdleReason};
-use plan::effective::{self, IdlePolicy};
+use plan::{
+    budget::Budget,
+    effective::{self, IdlePolicies, IdlePolicy},
+};
 
 use crate::push::Hypothetical;
 
 /// The policies that would be idle, and are not now or are new.
-pub fn idle(would: &Hypothetical) -> Vec<Idle> {
-    let found = effective::becoming_idle(&would.before, &would.after, &would.updates);
-    found.into_iter().map(shown).collect()
+pub fn idle(would: &Hypothetical, budget: &Budget) -> IdlePolicies {
+    effective::becoming_idle(&would.before, &would.after, &would.updates, budget)
 }
 
-fn shown(IdlePolicy { policy, reason }: IdlePolicy) -> Idle {
+/// The policies as the API shows them.
+pub fn shown(idle: IdlePolicies) -> Vec<Idle> {
+    idle.found.into_iter().map(one).collect()
+}
+
+fn one(IdlePolicy { policy, reason }: IdlePolicy) -> Idle {
     Idle {
         r#type: policy.kind().name(),
         mesh: policy.mesh().to_owned(),

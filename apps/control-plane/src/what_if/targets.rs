@@ -8,7 +8,11 @@ use std::{
 };
 
 use api::inspect::what_if::ResourceAction;
-use plan::{Calls, Class, problem::Problem};
+use plan::{
+    Calls, Class,
+    budget::{Budget, Spent},
+    problem::Problem,
+};
 use topology::{MeshSnapshot, State};
 use xds::{Encoded, Layer, Target, Type};
 
@@ -106,7 +110,7 @@ pub struct Targets<'a> {
 struct Side<'a> {
     state: &'a State,
     classes: HashMap<Class, ClassConfig>,
-    planned: usize,
+    budget: &'a Budget,
 }
 
 /// What a proxy has on one side of a change.
@@ -126,8 +130,8 @@ struct ClassConfig {
 }
 
 impl<'a> Targets<'a> {
-    pub fn new(push: &'a Push, would: &'a Hypothetical) -> Targets<'a> {
-        let side = |state| Side { state, classes: HashMap::new(), planned: 0 };
+    pub fn new(push: &'a Push, would: &'a Hypothetical, budget: &'a Budget) -> Targets<'a> {
+        let side = |state| Side { state, classes: HashMap::new(), budget };
         Targets {
             push,
             before: side(&would.before),
@@ -138,17 +142,12 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// How many resources were planned so far.
-    pub fn planned(&self) -> usize {
-        self.before.planned + self.after.planned
-    }
-
     /// What would change for a proxy. One without a mesh or a Dataplane has nothing; it keeps what it has when these
     /// go, so nothing changes for it then.
-    pub fn compare(&mut self, watcher: &Watcher) -> Compared {
-        let after = self.after.target(self.push, &self.encoder, watcher);
-        let Some(Has { target: after, problems }) = after else { return Compared::default() };
-        let before = self.before.target(self.push, &self.encoder, watcher);
+    pub fn compare(&mut self, watcher: &Watcher) -> Result<Compared, Spent> {
+        let after = self.after.target(self.push, &self.encoder, watcher)?;
+        let Some(Has { target: after, problems }) = after else { return Ok(Compared::default()) };
+        let before = self.before.target(self.push, &self.encoder, watcher)?;
         let before = before.unwrap_or_else(|| self.nothing.clone());
         let problems = problems.difference(&before.problems).cloned().collect();
         let (before, mut compared) = (before.target, Compared { problems, ..Compared::default() });
@@ -167,48 +166,68 @@ impl<'a> Targets<'a> {
         let shared = self.shared.entry(layers);
         let shared = shared.or_insert_with(|| Arc::new(Shared::between(&before.shared, &after.shared)));
         compared.shared = shared.clone();
-        compared
+        Ok(compared)
     }
 }
 
 impl Side<'_> {
     /// As [`crate::push::Connected::compute`], on this side of the change.
-    fn target(&mut self, push: &Push, encoder: &envoy::Encoder, watcher: &Watcher) -> Option<Has> {
-        let mesh = self.state.mesh(&watcher.traits.mesh)?.clone();
-        let (mut own, mut class, _) = planned(&mesh, &watcher.traits, Calls::of).ok()?;
+    fn target(
+        &mut self,
+        push: &Push,
+        encoder: &envoy::Encoder,
+        watcher: &Watcher,
+    ) -> Result<Option<Has>, Spent> {
+        let Some(mesh) = self.state.mesh(&watcher.traits.mesh).cloned() else { return Ok(None) };
+        let dataplane = mesh.dataplanes.get(&watcher.traits.name);
+        self.budget.spend(1 + dataplane.map_or(0, |dataplane| mesh.candidates(dataplane).count()))?;
+        let Ok((mut own, mut class, _)) = planned(&mesh, &watcher.traits, Calls::of) else { return Ok(None) };
         push.give_admin_tls(watcher, own.admin.as_mut());
         let answers_at: Vec<(IpAddr, u16)> =
             own.inbounds.iter().map(|inbound| (inbound.address, inbound.port)).collect();
         loop {
-            let offered = self.offered(&mesh, &class, encoder);
+            let offered = self.offered(&mesh, &class, encoder)?;
             let clash = answers_at.iter().filter(|address| offered.addresses.contains(address));
             let clash: Vec<_> = clash.copied().collect();
             if clash.is_empty() {
                 let (mut resources, unpatched) = encoder.lower_own(&own);
                 encoder.put_documents(&mut resources, own.agent.as_ref(), offered.documents.as_ref());
+                let encoded = Type::ALL.into_iter().flat_map(|kind| resources.iter(kind));
+                self.budget.spend(encoded.map(|resource| steps_of(resource)).sum())?;
                 let target = Target { own: resources, shared: offered.layer };
                 let problems =
                     own.problems.iter().chain(&unpatched).chain(&*offered.problems).cloned().collect();
-                return Some(Has { target, problems });
+                return Ok(Some(Has { target, problems }));
             }
             class.taken.extend(clash);
         }
     }
 
-    fn offered(&mut self, mesh: &MeshSnapshot, class: &Class, encoder: &envoy::Encoder) -> ClassConfig {
+    fn offered(
+        &mut self,
+        mesh: &MeshSnapshot,
+        class: &Class,
+        encoder: &envoy::Encoder,
+    ) -> Result<ClassConfig, Spent> {
         if let Some(offered) = self.classes.get(class) {
-            return offered.clone();
+            return Ok(offered.clone());
         }
         let plan = plan::outgoing(mesh, class);
         let (layer, unpatched) = encoder.lower_outgoing(&plan);
-        self.planned += Type::ALL.into_iter().map(|kind| layer.len(kind)).sum::<usize>() + 1;
+        let encoded = Type::ALL.into_iter().flat_map(|kind| layer.of(kind));
+        self.budget.spend(encoded.map(|resource| steps_of(resource)).sum())?;
         let addresses = Arc::new(plan.addresses().collect());
         let documents = plan.records.as_ref().map(envoy::Documents::of);
         let problems = plan.problems.into_iter().chain(unpatched).collect();
         let offered = ClassConfig { layer: Arc::new(layer), addresses, problems, documents };
         self.classes.insert(class.clone(), offered.clone());
-        offered
+        Ok(offered)
     }
+}
+
+/// A resource that is planned is a step, and so is every half kilobyte of it, because it is kept for the answer.
+fn steps_of(resource: &Encoded) -> usize {
+    1 + resource.size() / 512
 }
 
 fn address(layer: &Arc<Layer>) -> usize {

@@ -5,29 +5,33 @@ mod policies;
 mod predicted;
 mod rest;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use api::{
     Inspect,
-    inspect::what_if::{Consequences, Diffs, Hypothesis, ResourceAction},
+    inspect::what_if::{Asker, Consequences, Diffs, Hypothesis, ResourceAction},
 };
 use control_plane::{inspect::Proxies, push::Work};
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
-use testkit::resource::timeout;
+use testkit::{
+    resource::{permission, timeout},
+    spec::all,
+};
 
 use crate::world::{ConnectedProxy, World, dataplane, mesh, service};
 
 /// Asks what would happen if these resources were there.
 pub async fn ask(world: &World, resources: impl IntoIterator<Item = Resource>) -> Consequences {
     let changes = resources.into_iter().map(|resource| (resource.key.clone(), Some(Arc::new(resource))));
-    ask_for(world, Hypothesis { changes: changes.collect(), diffs: Diffs::None }).await
+    ask_for(world, Hypothesis { changes: changes.collect(), diffs: Diffs::None, asker: Asker::default() })
+        .await
 }
 
 /// Asks what would happen if this were gone.
 pub async fn ask_without(world: &World, kind: Kind, name: &str) -> Consequences {
     let changes = vec![(Key::new(kind, "default", name), None)];
-    ask_for(world, Hypothesis { changes, diffs: Diffs::None }).await
+    ask_for(world, Hypothesis { changes, diffs: Diffs::None, asker: Asker::default() }).await
 }
 
 async fn ask_for(world: &World, hypothesis: Hypothesis) -> Consequences {
@@ -88,6 +92,25 @@ async fn proxies_of_which_the_same_would_change_are_told_together_with_sizes() {
 }
 
 #[tokio::test]
+async fn an_answer_says_what_was_not_looked_at_and_nothing_is_once_nobody_waits_for_it() {
+    let (world, _proxies) = small().await;
+    let slow = || timeout("slow", json!({ "kind": "MeshService", "name": "web" }), 7);
+    let allow = || permission("all", all(), &[(all(), "Allow")]);
+    assert_eq!(ask(&world, [slow(), allow()]).await.not_looked_at, [""; 0]);
+    let asker = Asker::default();
+    asker.gone().store(true, Ordering::Relaxed);
+    let changes = [slow(), allow()].map(|resource| (resource.key.clone(), Some(Arc::new(resource))));
+    let told = ask_for(&world, Hypothesis { changes: changes.into(), diffs: Diffs::None, asker }).await;
+    let expected = [
+        "4 affected proxies were not compared",
+        "2 services were not looked at for calls that would be allowed or denied",
+        "2 policies were not looked at for having no effect",
+    ];
+    assert_eq!(told.not_looked_at, expected);
+    assert_eq!((told.proxies.compared, told.edges.truncated, told.edges.opened.len()), (0, true, 0));
+}
+
+#[tokio::test]
 async fn a_change_that_concerns_no_proxy_lists_none() {
     let (world, _proxies) = small().await;
     let unseen = [
@@ -122,14 +145,19 @@ async fn a_diff_is_a_patch_of_the_configuration_for_the_proxies_that_are_named()
     let changes = vec![(slow.key.clone(), Some(Arc::new(slow)))];
     let names = ["web-1".to_owned(), "nobody".to_owned()].into();
     let diffs = Diffs::Of { mesh: "default".to_owned(), names };
-    let told = ask_for(&world, Hypothesis { changes: changes.clone(), diffs }).await.proxies;
+    let told = ask_for(&world, Hypothesis { changes: changes.clone(), diffs, asker: Asker::default() })
+        .await
+        .proxies;
     let [diff] = &told.diffs[..] else { panic!("{:#?}", told.diffs) };
     assert_eq!((diff.mesh.as_str(), diff.name.as_str()), ("default", "web-1"));
     let of_idle =
         diff.patch.iter().filter(|operation| operation["path"].as_str().unwrap().ends_with("/idleTimeout"));
     let words: Vec<_> = of_idle.map(|o| (o["op"].as_str().unwrap(), o["value"].as_str())).collect();
     assert_eq!(&words[..3], [("test", Some("3600s")), ("remove", None), ("add", Some("7s"))], "{words:?}");
-    let told = ask_for(&world, Hypothesis { changes: changes.clone(), diffs: Diffs::All }).await.proxies;
+    let told =
+        ask_for(&world, Hypothesis { changes: changes.clone(), diffs: Diffs::All, asker: Asker::default() })
+            .await
+            .proxies;
     assert_eq!(told.diffs.len(), told.changed);
 
     // It makes of the configuration of now the one that the change then leads to.

@@ -1,6 +1,12 @@
 //! What a set of changes would do: the question, and the parts of the answer.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use resources::{Key, Resource};
 use schemars::JsonSchema;
@@ -8,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::reach::Verdict;
+use crate::gates::Asking;
 
 /// Changes that were admitted and are not made, and what to report about them.
 #[derive(Debug, Clone)]
@@ -15,6 +22,40 @@ pub struct Hypothesis {
     /// Each key once, with what it would be; `None` for what would be gone.
     pub changes: Vec<(Key, Option<Arc<Resource>>)>,
     pub diffs: Diffs,
+    pub asker: Asker,
+}
+
+/// Who waits for an answer. Cloned into the work for it, which keeps its turn until it has ended.
+#[derive(Debug, Clone, Default)]
+pub struct Asker {
+    gone: Arc<AtomicBool>,
+    _turn: Option<Arc<Asking>>,
+}
+
+impl Asker {
+    pub(crate) fn with(turn: Asking) -> Asker {
+        Asker { gone: Arc::default(), _turn: Some(Arc::new(turn)) }
+    }
+
+    /// Becomes true when nobody waits any more: then the work ends early.
+    pub fn gone(&self) -> Arc<AtomicBool> {
+        self.gone.clone()
+    }
+
+    /// Says that nobody waits any more when this is dropped, which also happens when a client closes its connection.
+    pub(crate) fn waiting(&self) -> Waiting {
+        Waiting(self.gone.clone())
+    }
+}
+
+/// Somebody who waits for an answer, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The proxies whose configuration is to be shown as a difference.
@@ -49,6 +90,9 @@ pub struct Consequences {
     pub edges: Edges,
     /// Policies that would select no proxy, or would have no effect beside others, and do not do so now.
     pub policies: Vec<Idle>,
+    /// What the answer says nothing about, because the work for one question is bounded: a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_looked_at: Vec<String>,
 }
 
 /// The proxies that would get another configuration.

@@ -13,6 +13,7 @@ mod last_write;
 mod lists;
 mod log;
 mod meshes;
+mod questions;
 mod samples;
 mod sni_usage;
 mod snis;

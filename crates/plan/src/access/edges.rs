@@ -14,6 +14,7 @@ use resources::{
     kinds::{
         dataplane::{Inbound, InboundState},
         tags::Tags,
+        target_ref::TargetRefKind,
     },
     labels,
     naming::Kri,
@@ -23,13 +24,15 @@ use topology::{ClientClass, DestinationId, MeshSnapshot, MeshUpdate, State, matc
 use super::{
     CallerGroup, Check, ClientConnection, Group, InboundRequirement, Server, Verdict, check, grouped,
 };
-use crate::effective;
+use crate::{
+    budget::{Budget, Spent},
+    effective,
+};
 
-/// Maximum edges listed of each sort, and maximum checks made for them.
+/// Maximum edges listed of each sort.
 const MAX_EDGES: usize = 500;
-const MAX_CHECKS: usize = 100_000;
-/// For how many inbounds it is worked out who may call them, before and after together.
-const MAX_SERVERS: usize = 4000;
+/// Resolving a policy takes as long as looking at about so many rules.
+const POLICY: usize = 20;
 
 /// A service as a client sees it: its name and the inbound.
 type Service = (String, String);
@@ -41,6 +44,8 @@ pub struct EdgeChanges {
     pub closed: Vec<EdgeChange>,
     /// Whether there may be more than is listed.
     pub truncated: bool,
+    /// How many services were not looked at.
+    pub left_out: usize,
 }
 
 /// A client and a service, and whether calls between them are allowed on both sides of a change.
@@ -61,15 +66,15 @@ pub struct EdgeChange {
     pub reason: String,
 }
 
-/// The edges that these updates of a state open and close.
-pub fn edges(before: &State, updates: &[MeshUpdate]) -> EdgeChanges {
+/// The edges that these updates of a state open and close, as far as the budget goes.
+pub fn edges(before: &State, updates: &[MeshUpdate], budget: &Budget) -> EdgeChanges {
     let mut edges = EdgeChanges::default();
     for update in updates {
         let before = before.mesh(&update.mesh).map(|mesh| &**mesh);
         let after = update.snapshot.as_deref();
-        let touched = Touched::by(update, before, after);
+        let touched = Touched::by(update, before, after, budget);
         if !touched.is_empty() {
-            in_mesh(&update.mesh, before, after, &touched, &mut edges);
+            in_mesh(&update.mesh, before, after, &touched, budget, &mut edges);
         }
     }
     edges
@@ -84,7 +89,12 @@ struct Touched {
 }
 
 impl Touched {
-    fn by(update: &MeshUpdate, before: Option<&MeshSnapshot>, after: Option<&MeshSnapshot>) -> Touched {
+    fn by(
+        update: &MeshUpdate,
+        before: Option<&MeshSnapshot>,
+        after: Option<&MeshSnapshot>,
+        budget: &Budget,
+    ) -> Touched {
         let affected = &update.affected;
         let mut touched = Touched { whole_mesh: affected.whole_mesh, ..Touched::default() };
         touched.servers.extend(affected.proxies.iter().cloned());
@@ -93,14 +103,23 @@ impl Touched {
             for (mesh, policy) in [(before, &change.old), (after, &change.new)] {
                 let (Some(mesh), Some(policy)) = (mesh, policy) else { continue };
                 match policy.resource.kind() {
+                    Kind::MeshTrafficPermission if policy.view.top.kind == TargetRefKind::Mesh => {
+                        touched.whole_mesh = true;
+                    }
                     Kind::MeshTrafficPermission => {
-                        let selected = effective::selected(mesh, &policy.resource);
-                        touched.servers.extend(selected.into_iter().map(|d| d.key.name.clone()));
+                        match effective::selected_within(mesh, policy, budget) {
+                            Ok(some) => touched.servers.extend(some.into_iter().map(|d| d.key.name.clone())),
+                            // Any of them may be one that is not looked for any more.
+                            Err(Spent) => touched.whole_mesh = true,
+                        }
                     }
                     // A permission may be for the proxies that a route selects, which is old and rare.
                     Kind::MeshHTTPRoute => touched.whole_mesh |= by_route(mesh),
                     _ => {}
                 }
+            }
+            if touched.whole_mesh {
+                break;
             }
         }
         touched
@@ -176,42 +195,55 @@ fn server_name(dataplane: &Resource, inbound: &Inbound) -> String {
     inbound.tags.get(labels::SERVICE).cloned().unwrap_or_else(|| dataplane.name().to_owned())
 }
 
-/// What servers of a service ask of clients, each answer once.
-struct ServerRequirements<'a> {
-    groups: BTreeMap<Service, Vec<Group<InboundRequirement, Server<'a>>>>,
+/// The servers of a service, those that ask the same of clients together. `None` where there is no such service.
+type Servers<'a> = Option<Vec<Group<InboundRequirement, Server<'a>>>>;
+
+/// Takes the servers of a service out of a side. They are kept while the service is looked at: each may ask by a
+/// thousand rules.
+fn servers<'a>(
+    mesh: Option<&MeshSnapshot>,
+    side: &mut Side<'a>,
+    service: &Service,
+    budget: &Budget,
+) -> Result<Servers<'a>, Spent> {
+    let (Some(mesh), Some(servers)) = (mesh, side.servers.remove(service)) else { return Ok(None) };
+    let mut asked = Vec::with_capacity(servers.len());
+    for server in servers {
+        let policies = mesh.candidates(server.dataplane).count();
+        budget.spend(POLICY * (1 + policies))?;
+        let requires = InboundRequirement::of(mesh, &server);
+        budget.spend(requires.rules())?;
+        asked.push((requires, server));
+    }
+    Ok(Some(grouped(asked.into_iter())))
 }
 
-impl<'a> ServerRequirements<'a> {
-    fn of(
-        mesh: Option<&MeshSnapshot>,
-        side: &mut Side<'a>,
-        services: &BTreeSet<Service>,
-    ) -> ServerRequirements<'a> {
-        let mut groups = BTreeMap::new();
-        let Some(mesh) = mesh else { return ServerRequirements { groups } };
-        for service in services {
-            let Some(servers) = side.servers.remove(service) else { continue };
-            let asked = servers.into_iter().map(|server| (InboundRequirement::of(mesh, &server), server));
-            groups.insert(service.clone(), grouped(asked));
+/// May the client call the service? `None` where one of both does not exist.
+fn verdict(
+    clients: Option<&Clients<'_>>,
+    servers: &Servers<'_>,
+    budget: &Budget,
+) -> Result<Option<(Verdict, Check)>, Spent> {
+    let (Some(clients), Some(servers)) = (clients, servers) else { return Ok(None) };
+    let mut made = Vec::new();
+    for client in clients {
+        for server in servers {
+            budget.spend(1 + server.key.rules())?;
+            made.push(check(client, server));
         }
-        ServerRequirements { groups }
     }
+    let verdict = Verdict::of(&made);
+    // A denial explains what is mixed.
+    let worst = made.into_iter().min_by_key(Check::is_allowed);
+    Ok(worst.map(|worst| (verdict, worst)))
+}
 
-    /// May the client call the service? `None` where there is no such service.
-    fn verdict(
-        &self,
-        clients: Option<&Clients<'_>>,
-        service: &Service,
-        checks: &mut usize,
-    ) -> Option<(Verdict, Check)> {
-        let (clients, servers) = (clients?, self.groups.get(service)?);
-        let pairs = clients.iter().flat_map(|client| servers.iter().map(move |server| (client, server)));
-        let made: Vec<Check> = pairs.map(|(client, server)| check(client, server)).collect();
-        *checks += made.len();
-        let verdict = Verdict::of(&made);
-        // A denial explains what is mixed.
-        let worst = made.into_iter().min_by_key(Check::is_allowed)?;
-        Some((verdict, worst))
+fn ask_the_same(these: &Servers<'_>, those: &Servers<'_>) -> bool {
+    match (these, those) {
+        (Some(these), Some(those)) => {
+            these.iter().map(|group| &group.key).eq(those.iter().map(|group| &group.key))
+        }
+        (these, those) => these.is_none() && those.is_none(),
     }
 }
 
@@ -220,9 +252,11 @@ fn in_mesh(
     before: Option<&MeshSnapshot>,
     after: Option<&MeshSnapshot>,
     touched: &Touched,
+    budget: &Budget,
     edges: &mut EdgeChanges,
 ) {
-    let (mut old, mut new) = (Side::of(before), Side::of(after));
+    let mut change = SideBySide { name, before, after, old: Side::of(before), new: Side::of(after) };
+    let (old, new) = (&change.old, &change.new);
     let mut asking = old.services_of(&touched.servers);
     asking.extend(new.services_of(&touched.servers));
     // Clients with other certificates than before. Another instance of one that stays is nothing new.
@@ -230,36 +264,47 @@ fn in_mesh(
     let others = |name: &&&String| old.certificates(name) != new.certificates(name);
     let calling: BTreeSet<String> = names.iter().filter(others).map(|name| (*name).clone()).collect();
     let names: BTreeSet<String> = names.into_iter().cloned().collect();
-    let mut services = asking.clone();
+    let mut services = asking;
     if touched.whole_mesh || !calling.is_empty() {
         services.extend(old.servers.keys().chain(new.servers.keys()).cloned());
     }
-    // A service that is not looked at is left out on both sides.
-    let size = |side: &Side<'_>, service: &Service| side.servers.get(service).map_or(0, Vec::len);
-    let mut room = MAX_SERVERS;
-    services.retain(|service| {
-        let servers = size(&old, service) + size(&new, service);
-        let fits = servers <= room;
-        room -= if fits { servers } else { 0 };
-        edges.truncated |= !fits;
-        fits
-    });
-    let asked_before = ServerRequirements::of(before, &mut old, &services);
-    let asked_after = ServerRequirements::of(after, &mut new, &services);
-    let mut checks = 0;
-    for service in &services {
-        let wanted = |client: &&String| {
-            touched.whole_mesh || asking.contains(service) || calling.contains(client.as_str())
-        };
-        for client in names.iter().filter(wanted) {
-            if checks > MAX_CHECKS {
-                edges.truncated = true;
-                return;
-            }
-            let was = asked_before.verdict(old.clients.get(client), service, &mut checks);
-            let is = asked_after.verdict(new.clients.get(client), service, &mut checks);
-            add(name, client, service, was, is, edges);
+    for (at, service) in services.iter().enumerate() {
+        if change.look_at(service, &names, &calling, budget, edges).is_err() {
+            edges.left_out += services.len() - at;
+            edges.truncated = true;
+            return;
         }
+    }
+}
+
+/// Both sides of a change of a mesh.
+struct SideBySide<'a> {
+    name: &'a Arc<str>,
+    before: Option<&'a MeshSnapshot>,
+    after: Option<&'a MeshSnapshot>,
+    old: Side<'a>,
+    new: Side<'a>,
+}
+
+impl SideBySide<'_> {
+    fn look_at(
+        &mut self,
+        service: &Service,
+        names: &BTreeSet<String>,
+        calling: &BTreeSet<String>,
+        budget: &Budget,
+        edges: &mut EdgeChanges,
+    ) -> Result<(), Spent> {
+        let asked_before = servers(self.before, &mut self.old, service, budget)?;
+        let asked_after = servers(self.after, &mut self.new, service, budget)?;
+        // Servers that ask the same as before answer the same, except to clients that are others.
+        let clients = if ask_the_same(&asked_before, &asked_after) { calling } else { names };
+        for client in clients {
+            let was = verdict(self.old.clients.get(client), &asked_before, budget)?;
+            let is = verdict(self.new.clients.get(client), &asked_after, budget)?;
+            add(self.name, client, service, was, is, edges);
+        }
+        Ok(())
     }
 }
 

@@ -10,15 +10,17 @@ use policy::Policy;
 use resources::{Key, Kind, Resource, labels};
 use topology::{MeshSnapshot, MeshUpdate, State};
 
-use super::{Applying, KINDS, selected};
-use crate::{Calls, Class, ProxyTraits, outgoing, own};
+use super::{Applying, KINDS, selected_within};
+use crate::{
+    Calls, Class, ProxyTraits,
+    budget::{Budget, Spent},
+    outgoing, own,
+};
 
 /// How many policies are looked at.
 const MAX_POLICIES: usize = 200;
 /// A policy that selects more proxies than this is not said to be shadowed: that would take planning all of them.
 const MAX_PROXIES: usize = 200;
-/// How many proxies are planned to find that out, all policies together.
-const MAX_PLANS: usize = 500;
 /// Through how many of its proxies the neighbours of a policy are looked for.
 const NEIGHBOURS_OF: usize = 20;
 
@@ -50,27 +52,64 @@ pub struct IdlePolicy {
     pub reason: IdleReason,
 }
 
-/// The policies that these updates leave without effect. `after` is the state that the updates made of `before`.
-pub fn becoming_idle(before: &State, after: &State, updates: &[MeshUpdate]) -> Vec<IdlePolicy> {
-    let mut found = Vec::new();
-    let mut plans = 0;
+/// Policies that do nothing, as far as was looked.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct IdlePolicies {
+    pub found: Vec<IdlePolicy>,
+    /// How many policies were not looked at.
+    pub left_out: usize,
+}
+
+/// The policies that these updates leave without effect, as far as the budget goes. `after` is the state that the
+/// updates made of `before`.
+pub fn becoming_idle(before: &State, after: &State, updates: &[MeshUpdate], budget: &Budget) -> IdlePolicies {
+    let mut idle = IdlePolicies::default();
     for update in updates {
         let Some(mesh) = &update.snapshot else { continue };
         let old = before.mesh(&update.mesh);
-        let candidates = candidates(update, old.map(|mesh| &**mesh), mesh);
-        for (key, is_new) in candidates.into_iter().take(MAX_POLICIES) {
-            let Some(policy) = mesh.policies.get(&key) else { continue };
-            let Some(reason) = judge(after, mesh, policy, &mut plans) else { continue };
-            let was = old.filter(|_| !is_new).and_then(|mesh| {
-                let policy = mesh.policies.get(&key)?;
-                judge(before, mesh, policy, &mut plans)
-            });
-            if was != Some(reason) {
-                found.push(IdlePolicy { policy: policy.resource.clone(), reason });
+        let candidates = candidates(update, old.map(|mesh| &**mesh), mesh, budget);
+        let count = candidates.len();
+        for (at, (key, is_new)) in candidates.into_iter().enumerate() {
+            let was = old.filter(|_| !is_new).map(|mesh| Version { state: before, mesh });
+            let is = Version { state: after, mesh };
+            let found = if at < MAX_POLICIES { becomes_idle(was, is, &key, budget) } else { Err(Spent) };
+            match found {
+                Ok(found) => idle.found.extend(found),
+                Err(Spent) => {
+                    idle.left_out += count - at;
+                    break;
+                }
             }
         }
     }
-    found
+    idle
+}
+
+/// A mesh on one side of a change.
+#[derive(Clone, Copy)]
+struct Version<'a> {
+    state: &'a State,
+    mesh: &'a MeshSnapshot,
+}
+
+impl Version<'_> {
+    fn judge(self, key: &Key, budget: &Budget) -> Result<Option<IdleReason>, Spent> {
+        let policy = self.mesh.policies.get(key);
+        policy.map_or(Ok(None), |policy| judge(self.state, self.mesh, policy, budget))
+    }
+}
+
+/// A policy that does nothing after a change and did something before, if there was a before.
+fn becomes_idle(
+    was: Option<Version<'_>>,
+    is: Version<'_>,
+    key: &Key,
+    budget: &Budget,
+) -> Result<Option<IdlePolicy>, Spent> {
+    let Some(reason) = is.judge(key, budget)? else { return Ok(None) };
+    let before = was.map_or(Ok(None), |was| was.judge(key, budget))?;
+    let policy = is.mesh.policies.get(key).filter(|_| before != Some(reason));
+    Ok(policy.map(|policy| IdlePolicy { policy: policy.resource.clone(), reason }))
 }
 
 /// Policies that may have become idle, each with whether it is one of those that change: these themselves, those they
@@ -79,13 +118,15 @@ fn candidates(
     update: &MeshUpdate,
     before: Option<&MeshSnapshot>,
     after: &MeshSnapshot,
+    budget: &Budget,
 ) -> BTreeMap<Key, bool> {
     let mut found = BTreeMap::new();
     let mut proxies: BTreeSet<(Kind, Arc<str>)> = BTreeSet::new();
     for change in &update.affected.policies {
         for (mesh, policy) in [(before, &change.old), (Some(after), &change.new)] {
             let (Some(mesh), Some(policy)) = (mesh, policy) else { continue };
-            let some = selected(mesh, &policy.resource).into_iter().take(NEIGHBOURS_OF);
+            let some = selected_within(mesh, policy, budget).unwrap_or_default();
+            let some = some.into_iter().take(NEIGHBOURS_OF);
             proxies.extend(some.map(|dataplane| (policy.resource.kind(), dataplane.key.name.clone())));
         }
         if let Some(policy) = &change.new {
@@ -111,37 +152,50 @@ fn candidates(
 }
 
 /// Why a policy does nothing; `None` for one that does something, or of which that is not known.
-fn judge(state: &State, mesh: &MeshSnapshot, policy: &Policy, plans: &mut usize) -> Option<IdleReason> {
+fn judge(
+    state: &State,
+    mesh: &MeshSnapshot,
+    policy: &Policy,
+    budget: &Budget,
+) -> Result<Option<IdleReason>, Spent> {
     let resource = &policy.resource;
     let pretends = resource.label(labels::EFFECT) == Some("shadow");
     if pretends || !KINDS.contains(&resource.kind()) {
-        return None;
+        return Ok(None);
     }
-    let dataplanes = selected(mesh, resource);
+    let dataplanes = selected_within(mesh, policy, budget)?;
     if dataplanes.is_empty() {
-        return Some(IdleReason::MatchesNothing);
+        return Ok(Some(IdleReason::MatchesNothing));
     }
     if dataplanes.len() > MAX_PROXIES {
-        return None;
+        return Ok(None);
     }
     let mut without = State::clone(state);
     let updates = without.apply(&[(resource.key.clone(), None)]);
-    let without = updates.into_iter().find_map(|update| update.snapshot)?;
-    let needless = dataplanes.into_iter().all(|dataplane| {
-        *plans += 1;
-        *plans <= MAX_PLANS && is_same(mesh, &without, dataplane)
-    });
-    needless.then_some(IdleReason::Shadowed)
+    let Some(without) = updates.into_iter().find_map(|update| update.snapshot) else { return Ok(None) };
+    for dataplane in dataplanes {
+        if !is_same(mesh, &without, dataplane, budget)? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(IdleReason::Shadowed))
 }
 
 /// Whether a proxy gets the same plan in both.
-fn is_same(mesh: &MeshSnapshot, without: &MeshSnapshot, dataplane: &Arc<Resource>) -> bool {
+fn is_same(
+    mesh: &MeshSnapshot,
+    without: &MeshSnapshot,
+    dataplane: &Arc<Resource>,
+    budget: &Budget,
+) -> Result<bool, Spent> {
     let traits = ProxyTraits::assumed(dataplane.mesh(), dataplane.name());
     let plan = |mesh: &MeshSnapshot| {
         let applying = Applying::of(mesh, dataplane);
-        let own = own(mesh, &traits, &applying).ok()?;
+        budget.spend(1 + applying.iter().count())?;
+        let Ok(own) = own(mesh, &traits, &applying) else { return Ok(None) };
         let outgoing = outgoing(mesh, &Class::of(&traits, dataplane, Calls::of(dataplane), applying));
-        Some((own, outgoing.outbounds, outgoing.backends))
+        budget.spend(outgoing.outbounds.len())?;
+        Ok(Some((own, outgoing.outbounds, outgoing.backends)))
     };
-    plan(mesh) == plan(without)
+    Ok(plan(mesh)? == plan(without)?)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use plan::{
     ProxyTraits,
     access::{EdgeChange, EdgeChanges, ShadowedClients, Verdict, edges, why_not_offered},
+    budget::Budget,
     effective::{IdleReason, becoming_idle},
 };
 use resources::{Key, Kind, Resource, naming::SpiffeId};
@@ -56,7 +57,12 @@ fn services() -> State {
 }
 
 fn opened(before: &State, change: impl IntoIterator<Item = Resource>) -> EdgeChanges {
-    edges(before, &apply(&mut before.clone(), change))
+    edges(before, &apply(&mut before.clone(), change), &ample())
+}
+
+/// More than any of these tests takes.
+fn ample() -> Budget {
+    Budget::new(usize::MAX, Arc::default())
 }
 
 fn pairs(edges: &[EdgeChange]) -> Vec<String> {
@@ -76,7 +82,7 @@ fn a_permission_opens_the_edges_it_allows_and_its_removal_closes_them() {
 
     let key = allow.key.clone();
     apply(&mut state, [allow]);
-    let found = edges(&state, &state.clone().apply(&[(key, None)]));
+    let found = edges(&state, &state.clone().apply(&[(key, None)]), &ample());
     assert_eq!((pairs(&found.opened), pairs(&found.closed)), (vec![], vec!["web>db".to_owned()]));
     assert_eq!(found.closed[0].rule, None, "no rule decides afterwards");
 }
@@ -94,8 +100,8 @@ fn a_service_that_goes_closes_its_edges_and_one_of_its_instances_closes_none() {
     let mut state = services();
     apply(&mut state, [permission("all", all(), &[(all(), "Allow")])]);
     let gone = |name: &str| state.clone().apply(&[(Key::new(Kind::Dataplane, "default", name), None)]);
-    assert_eq!(edges(&state, &gone("db-1")), EdgeChanges::default());
-    let found = edges(&state, &gone("batch-1"));
+    assert_eq!(edges(&state, &gone("db-1"), &ample()), EdgeChanges::default());
+    let found = edges(&state, &gone("batch-1"), &ample());
     let mut closed = pairs(&found.closed);
     closed.sort();
     assert_eq!(closed, ["batch>batch", "batch>db", "batch>web", "db>batch", "web>batch"]);
@@ -110,6 +116,45 @@ fn more_edges_than_the_limit_are_counted_as_truncated_and_not_listed() {
     assert_eq!((found.opened.len(), found.closed.len(), found.truncated), (500, 0, true));
 }
 
+/// A mesh of as many services with an instance each, and permissions for all of them.
+fn large(services: usize, permissions: usize) -> State {
+    let instances = (0..services).map(|i| instance(&format!("s{i}-1"), &format!("s{i}"), &[]));
+    let one = |i: usize| (tagged(&format!("s{i}")), "Allow");
+    let permissions = (0..permissions).map(|i| permission(&format!("p{i}"), all(), &[one(i)]));
+    state(instances.chain([mesh("default", "STRICT")]).chain(permissions.collect::<Vec<_>>()))
+}
+
+#[test]
+fn a_budget_ends_the_work_and_what_is_left_out_is_counted() {
+    let state = large(60, 40);
+    let change = || [permission("all", all(), &[(all(), "Deny")])];
+    let whole = opened(&state, change());
+    assert_eq!((whole.left_out, whole.truncated, whole.closed.len()), (0, true, 500));
+    let mut before = usize::MAX;
+    for steps in [0, 20_000, 80_000, 320_000] {
+        let updates = apply(&mut state.clone(), change());
+        let found = edges(&state, &updates, &Budget::new(steps, Arc::default()));
+        assert!(found.truncated && found.left_out < before, "{steps}: {}", found.left_out);
+        assert_eq!(found.closed, whole.closed[..found.closed.len()]);
+        before = found.left_out;
+    }
+    // Nobody waits any more.
+    let updates = apply(&mut state.clone(), change());
+    let gone = edges(&state, &updates, &Budget::new(usize::MAX, Arc::new(true.into())));
+    assert_eq!((gone.closed.len(), gone.left_out), (0, 60));
+
+    let timeouts = (0..30)
+        .map(|i| timeout(&format!("t{i}"), json!({ "kind": "MeshService", "name": format!("s{i}") }), 7));
+    let mut after = state.clone();
+    let updates = apply(&mut after, timeouts);
+    let idle = |budget| becoming_idle(&state, &after, &updates, &budget);
+    let whole = idle(ample());
+    assert_eq!(whole.left_out, 0);
+    let some = idle(Budget::new(2_000, Arc::default()));
+    assert!(some.left_out > 0 && some.found.len() < whole.found.len(), "{some:?}");
+    assert_eq!(idle(Budget::new(usize::MAX, Arc::new(true.into()))).left_out, 30);
+}
+
 #[test]
 fn a_policy_becomes_idle_when_it_selects_nothing_or_others_override_it() {
     let mut state = state([
@@ -121,8 +166,9 @@ fn a_policy_becomes_idle_when_it_selects_nothing_or_others_override_it() {
     let idle = |state: &State, change: Resource| {
         let mut after = state.clone();
         let updates = apply(&mut after, [change]);
-        let found = becoming_idle(state, &after, &updates);
-        found.into_iter().map(|it| (it.policy.name().to_owned(), it.reason)).collect::<Vec<_>>()
+        let idle = becoming_idle(state, &after, &updates, &ample());
+        assert_eq!(idle.left_out, 0);
+        idle.found.into_iter().map(|it| (it.policy.name().to_owned(), it.reason)).collect::<Vec<_>>()
     };
     let nothing = timeout("nothing", json!({ "kind": "Dataplane", "name": "absent" }), 7);
     assert_eq!(idle(&state, nothing), [("nothing".to_owned(), IdleReason::MatchesNothing)]);

@@ -6,6 +6,7 @@ use std::{
 };
 
 use control_plane::what_if::Targets;
+use plan::budget::Budget;
 use proptest::prelude::*;
 use resources::{Key, Kind, Resource};
 use xds::{Encoded, Type};
@@ -50,10 +51,11 @@ fn changes(world: &World, batch: &[Write]) -> Vec<(Key, Option<Arc<Resource>>)> 
 /// What is predicted for each proxy that would have to look again.
 fn predicted(world: &World, batch: &[Write]) -> BTreeMap<String, Differences> {
     let would = world.push.what_if(&changes(world, batch));
-    let mut targets = Targets::new(&world.push, &would);
+    let budget = Budget::new(usize::MAX, Arc::default());
+    let mut targets = Targets::new(&world.push, &would, &budget);
     let bytes = |resource: &Option<Arc<Encoded>>| resource.as_ref().map(|resource| resource.body().to_vec());
     let of = |watcher: &Arc<control_plane::push::Watcher>| {
-        let compared = targets.compare(watcher);
+        let compared = targets.compare(watcher).unwrap();
         let all = compared.iter().map(|difference| {
             let name = (difference.kind, difference.name.to_string());
             (name, (bytes(&difference.before), bytes(&difference.after)))

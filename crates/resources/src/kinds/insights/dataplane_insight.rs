@@ -23,7 +23,7 @@ pub struct DataplaneInsight {
     /// The certificate that the proxy has; absent without mTLS.
     #[serde(rename = "mTLS", skip_serializing_if = "Option::is_none")]
     pub mtls: Option<CertificateStatus>,
-    /// The metadata of the proxy's Envoy node, as it was sent.
+    /// The metadata of the proxy's Envoy node, without a Dataplane in it, and at most 16 KiB of it.
     #[serde(skip_serializing_if = "Struct::is_empty")]
     pub metadata: Struct,
     /// Which OpenTelemetry backends the proxy exports to.

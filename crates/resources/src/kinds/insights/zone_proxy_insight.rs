@@ -19,7 +19,7 @@ macro_rules! zone_proxy_insight {
             /// The proxy's connections, the current one last.
             #[serde(skip_serializing_if = "Vec::is_empty")]
             pub subscriptions: Vec<DiscoverySubscription>,
-            /// The metadata of the proxy's Envoy node, as it was sent.
+            /// The metadata of the proxy's Envoy node, without a Dataplane in it, and at most 16 KiB of it.
             #[serde(skip_serializing_if = "Struct::is_empty")]
             pub metadata: Struct,
         }
