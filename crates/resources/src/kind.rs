@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::{
     PolicyTraits, Schema, Subject, Violations,
-    format::keys,
     kinds::{self as k, target_ref::TargetRef},
     policy::{self, Policy},
 };
@@ -472,8 +471,7 @@ fn decode<T: serde::de::DeserializeOwned>(value: Value, unknown: &mut Vec<String
     let result = serde_ignored::deserialize(tracked, |path| unknown.push(spelled(&path)));
     result.map_err(|error: serde_json::Error| ShapeError {
         path: track.path().to_string(),
-        // It quotes the value.
-        message: keys::hidden(&error.to_string()).into_owned(),
+        message: crate::format::keys::hidden(&error.to_string()).into_owned(),
     })
 }
 

@@ -20,6 +20,7 @@ use nix::{
 };
 use serde_json::Value;
 
+use super::AGENT;
 use crate::run;
 
 const FILE: &str = "network";
@@ -120,6 +121,11 @@ impl Network {
             let sources = "passwd: files\ngroup: files\nhosts: files dns\n";
             fs::write(folder.join("nsswitch.conf"), sources).with_context(making)?;
         }
+        // The firewall wants a user that there is.
+        let users = fs::read_to_string("/etc/passwd").context("reading the users of this machine")?;
+        let agent = format!("kuma-demo-dp:x:{AGENT}:{AGENT}::/nonexistent:/usr/sbin/nologin");
+        let users = format!("{}\n{agent}\n", users.trim_end());
+        fs::write(folder.join("passwd"), users).with_context(making)?;
         Ok(())
     }
 

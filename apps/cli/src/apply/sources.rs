@@ -21,7 +21,7 @@ const MAX_TOTAL: usize = 4 * MAX_BYTES;
 /// How many files a directory may contribute.
 const MAX_FILES: usize = 100_000;
 
-/// How long stdin may say nothing before its reader is told that it is read.
+/// How long stdin may say nothing before the user learns that kumactl reads it.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// One text and the name that its mistakes are reported with.
@@ -75,7 +75,7 @@ pub fn nothing(files: &[String]) -> Failure {
     })
 }
 
-/// Reads stdin although nobody named it. It may be one that never says anything, of a job or a container.
+/// Reads stdin although no flag names it. It may be one that never says anything, of a job or a container.
 fn unasked_stdin() -> Result<Text> {
     let (reading, silence) = mpsc::channel::<()>();
     thread::spawn(move || {

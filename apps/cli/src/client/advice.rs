@@ -11,7 +11,7 @@ const USE_HTTP: &str = "the server at this port does not speak TLS: its address 
 const UNTRUSTED: &str =
     "the certificate is not trusted; add the control plane again with --ca-cert-file (or --skip-verify)";
 const CA_AS_SERVER: &str = "the server uses a CA certificate (CA:TRUE, as `openssl req -x509` makes them) as its own server \
-                            certificate, which is refused whoever vouches for it: give the server a certificate that is \
+                            certificate, which is refused with any --ca-cert-file: give the server a certificate that is \
                             none of a CA, such as `kumactl generate tls-certificate --type server` makes, or add the \
                             control plane again with --skip-verify";
 const HANDSHAKE: &str =

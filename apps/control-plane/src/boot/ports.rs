@@ -148,9 +148,10 @@ struct Port {
 }
 
 impl Port {
-    /// Binds for IPv6 and IPv4, where the machine has both: names often resolve to either.
+    /// Binds for IPv6 and IPv4, where the machine has both and all addresses are meant: names often resolve to either.
     async fn bind_for_both_families(self) -> Result<Option<Listener>> {
         if self.enabled
+            && self.addr.ip().is_unspecified()
             && let Ok(listener) = Listener::bind((Ipv6Addr::UNSPECIFIED, self.addr.port()).into()).await
         {
             return Ok(Some(listener));

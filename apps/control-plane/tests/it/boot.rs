@@ -271,6 +271,25 @@ async fn a_client_certificate_from_the_directory_makes_an_administrator() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_servers_for_proxies_and_zones_listen_at_their_interface() {
+    let directory = tempdir().unwrap();
+    let mut zone = config(directory.path(), StoreType::Memory);
+    zone.dp_server.interface = "127.0.0.1".parse().unwrap();
+    let mut global = config(directory.path(), StoreType::Memory);
+    global.mode = Mode::Global;
+    global.multizone.global.kds.interface = "127.0.0.1".parse().unwrap();
+    global.multizone.global.kds.grpc_port = 0;
+    for config in [zone, global] {
+        let running = start(config).await;
+        let addresses = [running.dp_server, running.kds];
+        let addresses: Vec<String> =
+            addresses.into_iter().flatten().map(|addr| addr.ip().to_string()).collect();
+        assert_eq!(addresses, ["127.0.0.1"]);
+        running.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_port_in_use_is_named_with_its_variable() {
     let directory = tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

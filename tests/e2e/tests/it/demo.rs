@@ -80,6 +80,9 @@ fn resolve(server: SocketAddr, name: &str) -> Option<Ipv4Addr> {
     (answers == 1).then(|| address.into())
 }
 
+/// `::1` as the kernel writes it.
+const LOOPBACK_6: &str = "00000000000000000000000001000000";
+
 /// The sockets of the demo's processes that listen at other addresses than loopback ones.
 fn reachable_from_elsewhere(home: &Path) -> Vec<String> {
     let recorded = fs::read_to_string(home.join("processes")).unwrap();
@@ -109,7 +112,7 @@ fn reachable_from_elsewhere(home: &Path) -> Vec<String> {
                 // The address is in the byte order of the machine; 0A is the state of a listener.
                 let listens = words[3] == "0A" && sockets.iter().any(|socket| socket == words[9]);
                 let address = words[1].split(':').next().unwrap();
-                let is_loopback = address.len() == 8 && address.ends_with("7F");
+                let is_loopback = address.len() == 8 && address.ends_with("7F") || address == LOOPBACK_6;
                 if listens && !is_loopback {
                     found.push(format!("{pid} {table} {}", words[1]));
                 }
