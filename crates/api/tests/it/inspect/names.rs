@@ -36,7 +36,7 @@ fn item(kri: &str, resource: &str) -> LayoutItem {
     LayoutItem {
         kri: kri.to_owned(),
         port: 80,
-        protocol: "http",
+        protocol: "http".into(),
         hostnames: Vec::new(),
         proxy_resource_name: resource.to_owned(),
         proxy_resources: named(resource),
@@ -52,8 +52,8 @@ pub fn layout() -> Layout {
         ],
         outbounds: vec![item("kri_msvc_default___a_80", "default_a___msvc_80")],
         passthrough: vec![LayoutPassthrough {
-            direction: "outbound",
-            ip_version: "ipv4",
+            direction: "outbound".into(),
+            ip_version: "ipv4".into(),
             port: 15001,
             allowed: true,
             proxy_resource_name: "self_passthrough_ipv4_outbound".to_owned(),
