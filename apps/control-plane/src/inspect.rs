@@ -20,6 +20,7 @@ mod layout;
 mod logging;
 mod observed;
 mod of_zones;
+mod order;
 pub(crate) mod policies;
 mod proxy_traits;
 pub(crate) mod reach;
@@ -223,7 +224,7 @@ impl Inspect for Proxies {
             let plan = plan::for_proxy(&mesh, &traits);
             let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
             plan.problems.extend(envoy::patch::problems(&plan));
-            Ok(layout::of(&mesh, dataplane, plan))
+            Ok(layout::of(&mesh, dataplane, plan, traits.bind_outbounds))
         })
         .await
     }

@@ -7,7 +7,7 @@ use axum::response::Response;
 use jiff::Timestamp;
 use resources::{
     Kind, Scope,
-    kind::TypedSpec,
+    kind::{Administered, TypedSpec},
     kinds::{
         mesh_insight::{DataplaneStat, MeshInsight},
         service_insight::{ServiceInsight, ServiceStatus, ServiceType},
@@ -30,9 +30,7 @@ pub fn global_insight(call: &Call) -> Result<Response, Error> {
         "dataplanes": dataplanes(&snapshot),
         "meshes": { "total": snapshot.count(Kind::Mesh, None) },
         "policies": { "total": policies },
-        "resources": totals(&snapshot, |kind| {
-            kind.descriptor().scope == Scope::Mesh && !kind.is_insight() && snapshot.count(kind, None) > 0
-        }),
+        "resources": totals(&snapshot, |kind| is_in_total(kind) && snapshot.count(kind, None) > 0),
         "services": services(&snapshot),
         "zones": {
             "controlPlanes": online::<ZoneInsight>(&snapshot, ZoneInsight::is_online),
@@ -40,6 +38,19 @@ pub fn global_insight(call: &Call) -> Result<Response, Error> {
             "zoneIngresses": online::<ZoneIngressInsight>(&snapshot, ZoneIngressInsight::is_online),
         },
     })))
+}
+
+/// Meshes and zones have counts of their own, and what only administrators see is left out.
+fn is_in_total(kind: Kind) -> bool {
+    match kind {
+        Kind::Mesh | Kind::Zone | Kind::ZoneIngress | Kind::ZoneEgress => false,
+        kind => {
+            let descriptor = kind.descriptor();
+            let shown =
+                descriptor.scope == Scope::Mesh || descriptor.administered != Administered::Everything;
+            shown && !kind.is_insight()
+        }
+    }
 }
 
 /// `GET /global-insights`: how many resources of each global kind there are.

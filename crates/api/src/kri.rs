@@ -3,7 +3,7 @@
 use axum::response::Response;
 use resources::{
     Key,
-    naming::{Kri, kds},
+    naming::{Kri, kds, namespaced},
 };
 use store::registrar::Mode;
 
@@ -37,11 +37,12 @@ fn names(mode: &Mode, kri: &Kri) -> Vec<String> {
     let some = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
     let (zone, namespace) = (some(&kri.zone), some(&kri.namespace));
     let hashed = || kds::hashed_name(&kri.mesh, &kri.name, zone.as_deref(), namespace.as_deref());
+    let own = || namespaced::stored(&kri.name, &kri.namespace);
     match mode {
-        Mode::Global if kri.zone.is_empty() => vec![kri.name.clone()],
-        Mode::Zone { name, .. } if kri.zone == *name => vec![kri.name.clone()],
+        Mode::Global if kri.zone.is_empty() => own().collect(),
+        Mode::Zone { name, .. } if kri.zone == *name => own().collect(),
         // Written here without a zone label, or written on the global control plane.
-        Mode::Zone { .. } if kri.zone.is_empty() => vec![kri.name.clone(), hashed()],
+        Mode::Zone { .. } if kri.zone.is_empty() => own().chain([hashed()]).collect(),
         _ => vec![hashed()],
     }
 }

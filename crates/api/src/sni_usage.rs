@@ -6,6 +6,7 @@ use axum::response::Response;
 use resources::{Kind, Resource, Spec, labels, naming::system};
 use schemars::JsonSchema;
 use serde::Serialize;
+use store::registrar::Mode;
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -125,11 +126,15 @@ pub fn ask(call: &Call) -> Result<impl Future<Output = Seen> + use<>, Error> {
             (proxy, said)
         });
     }
+    let here = match call.context.registrar.mode() {
+        Mode::Zone { name, .. } => name.clone(),
+        Mode::Global => String::new(),
+    };
     Ok(async move {
         let mut seen = Seen::default();
         while let Some(answer) = asked.join_next().await {
             if let Ok((proxy, said)) = answer {
-                seen.add(&proxy, said);
+                seen.add(&proxy, &here, said);
             }
         }
         seen.settle();
@@ -182,7 +187,8 @@ impl UsageReport {
 }
 
 impl Seen {
-    fn add(&mut self, proxy: &Resource, said: Result<UsageReport, String>) {
+    /// `here`: the zone of proxies that do not say theirs.
+    fn add(&mut self, proxy: &Resource, here: &str, said: Result<UsageReport, String>) {
         let kri = proxy.kri("").map(|kri| kri.to_string()).unwrap_or_default();
         let (said, error) = match said {
             Ok(said) => (said, None),
@@ -195,7 +201,7 @@ impl Seen {
             kri,
             kind: proxy.kind().name().to_owned(),
             name: proxy.display_name().to_owned(),
-            zone: proxy.label(labels::ZONE).unwrap_or_default().to_owned(),
+            zone: proxy.label(labels::ZONE).unwrap_or(here).to_owned(),
             uptime_seconds: said.uptime,
             unknown: error.is_none().then(|| said.unknown.unwrap_or(0)),
             error,

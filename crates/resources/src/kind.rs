@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod administered;
+mod words;
 
 pub use administered::Administered;
 
@@ -146,31 +147,6 @@ impl Descriptor {
     const fn legacy_policy(self) -> Self {
         Descriptor { policy: Some(policy::VIRTUAL_OUTBOUND), ..self }
     }
-
-    /// "Mesh HTTP Route": the name in words.
-    pub fn singular_display_name(&self) -> String {
-        let letters: Vec<char> = self.name.chars().collect();
-        let mut words = String::new();
-        for (i, &c) in letters.iter().enumerate() {
-            let starts_word = c.is_uppercase()
-                && i > 0
-                && (letters[i - 1].is_lowercase() || letters.get(i + 1).is_some_and(|n| n.is_lowercase()));
-            if starts_word {
-                words.push(' ');
-            }
-            words.push(c);
-        }
-        words
-    }
-
-    pub fn plural_display_name(&self) -> String {
-        let singular = self.singular_display_name();
-        match singular.strip_suffix('y') {
-            Some(stem) => format!("{stem}ies"),
-            None if singular.ends_with('s') || singular.ends_with('h') => format!("{singular}es"),
-            None => format!("{singular}s"),
-        }
-    }
 }
 
 macro_rules! kinds {
@@ -259,6 +235,11 @@ macro_rules! kinds {
                 match kind { $(Kind::$variant => {
                     Ok(Status::$variant(Arc::new(decode(value, &mut Vec::new())?)))
                 })* }
+            }
+
+            /// The status of a resource about which nothing is known yet.
+            pub fn empty(kind: Kind) -> Self {
+                match kind { $(Kind::$variant => Status::$variant(Arc::default())),* }
             }
 
             pub fn to_json(&self) -> Value {

@@ -13,7 +13,10 @@ use topology::MeshSnapshot;
 
 use super::{admin_tls, redact};
 
-/// Everything the proxy would be sent, except its secrets.
+/// Stands for what is in a secret.
+const BLANK: &str = "[redacted]";
+
+/// Everything the proxy would be sent, with nothing in its secrets.
 pub fn configuration(
     snapshot: &Snapshot,
     mesh: &MeshSnapshot,
@@ -28,11 +31,16 @@ pub fn configuration(
         admin.tls = tls.ok().map(Arc::new);
     }
     // An encoder of its own: looking must not change what is counted and remembered for proxies.
-    let target = envoy::Encoder::default().lower(&plan);
+    let encoder = envoy::Encoder::default();
+    let mut target = encoder.lower(&plan);
+    if let Some(names) = plan.security.as_ref().map(|security| &security.secrets) {
+        target.insert(xds::Type::Secret, encoder.secret(&names.identity, BLANK, BLANK));
+        target.insert(xds::Type::Secret, encoder.authorities(&names.authorities, BLANK));
+    }
     let mut types = Map::new();
     for kind in xds::Type::ALL {
         let mut resources = Map::new();
-        for resource in target.of(kind).values().filter(|_| kind != xds::Type::Secret) {
+        for resource in target.of(kind).values() {
             let shown = envoy::json::to_json(kind.url(), &resource.body());
             let shown = shown.map_err(|error| InspectError::Failed(error.to_string()))?;
             resources.insert(resource.name.to_string(), shown);

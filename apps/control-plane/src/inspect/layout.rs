@@ -9,15 +9,22 @@ use api::inspect::layout::{Layout, LayoutItem, LayoutPassthrough, ProxyResourceS
 use plan::{Inbound, Outbound, Passthrough, ProxyPlan, Routing, address_stats, is_http};
 use resources::{
     Resource,
+    kinds::dataplane::Dataplane,
     naming::{Direction, Kri, SpiffeId},
 };
-use topology::{DestinationId, MeshSnapshot};
+use topology::{Destination, DestinationId, MeshSnapshot};
 
-/// The layout of the proxy of `dataplane`, which has this plan.
-pub fn of(mesh: &MeshSnapshot, dataplane: &Resource, plan: ProxyPlan) -> Layout {
+/// The layout of the proxy of `dataplane`, which has this plan. `binds`: whether it offers destinations at addresses of
+/// its machine.
+pub fn of(mesh: &MeshSnapshot, dataplane: &Resource, plan: ProxyPlan, binds: bool) -> Layout {
     let own = dataplane.kri("");
     let named = named(&plan);
     let mut outbounds: Vec<LayoutItem> = plan.outbounds.iter().map(|o| outbound(mesh, o, &named)).collect();
+    let networking = dataplane.spec.get::<Dataplane>().and_then(|dataplane| dataplane.networking.as_ref());
+    let lists = networking.is_some_and(|networking| !networking.outbound.is_empty());
+    if !lists && !binds && plan.passthrough.is_empty() {
+        outbounds.extend(mesh.destinations.values().filter_map(|destination| not_called(destination)));
+    }
     outbounds.sort_by(|a, b| (&a.kri, &a.proxy_resource_name).cmp(&(&b.kri, &b.proxy_resource_name)));
     Layout {
         kri: own.as_ref().map(Kri::to_string).unwrap_or_default(),
@@ -56,7 +63,7 @@ fn inbound(dataplane: Option<&Kri>, inbound: &Inbound) -> LayoutItem {
         protocol: protocol.word().into(),
         hostnames: Vec::new(),
         proxy_resource_name: names.cluster.clone(),
-        proxy_resources,
+        proxy_resources: Some(proxy_resources),
     }
 }
 
@@ -101,8 +108,21 @@ fn outbound(mesh: &MeshSnapshot, outbound: &Outbound, named: &HostnamesByAddress
         protocol: protocol.word().into(),
         hostnames: hostnames.into_iter().collect(),
         proxy_resource_name: names.cluster.clone(),
-        proxy_resources: parts.shown(),
+        proxy_resources: Some(parts.shown()),
     }
+}
+
+/// A destination that the proxy does not have.
+fn not_called(destination: &Destination) -> Option<LayoutItem> {
+    let DestinationId::Port(kri) = &destination.id else { return None };
+    Some(LayoutItem {
+        kri: kri.to_string(),
+        port: destination.port,
+        protocol: destination.protocol.word(),
+        hostnames: Vec::new(),
+        proxy_resource_name: kri.to_string(),
+        proxy_resources: None,
+    })
 }
 
 fn passthrough(passthrough: &Passthrough) -> LayoutPassthrough {

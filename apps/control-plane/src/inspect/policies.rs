@@ -9,7 +9,7 @@ use api::{
         RouteRule,
     },
 };
-use plan::effective::{Effective, KINDS, ports};
+use plan::effective::{Effective, ports};
 use policy::{Merged, ResourceRule, ResourceRules};
 use resources::{
     Kind, Resource,
@@ -20,7 +20,7 @@ use resources::{
 use serde_json::Value;
 use topology::{Destination, DestinationId, MeshSnapshot};
 
-use super::rules::from_entries;
+use super::{order::KINDS, rules::from_entries};
 
 /// How a kind in effect is shown.
 fn shown(kind: Kind) -> Option<PolicyPresentation> {

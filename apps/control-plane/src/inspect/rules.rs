@@ -11,7 +11,7 @@ use api::inspect::rules::{
 };
 use plan::{
     ProxyTraits, ServerTls,
-    effective::{Effective, KINDS, ports},
+    effective::{Effective, ports},
 };
 use policy::{ClientMatch, Merged};
 use resources::{
@@ -28,6 +28,8 @@ use resources::{
 use serde_json::{Value, json};
 use store::Snapshot;
 use topology::{DestinationId, MeshSnapshot};
+
+use super::order::KINDS;
 
 /// Stands for a tag where a rule is about requests: what they match, by the name in `httpMatches`.
 const RULE_OF_ROUTE: &str = "__rule-matches-hash__";

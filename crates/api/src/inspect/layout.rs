@@ -18,7 +18,8 @@ pub struct Layout {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spiffe_id: Option<String>,
     pub inbounds: Vec<LayoutItem>,
-    /// Sorted by identifier.
+    /// Sorted by identifier. A Dataplane that neither lists outbounds nor has its traffic redirected calls none by its
+    /// proxy; as in Kuma, it has every destination of the mesh here then, without `proxyResources`.
     pub outbounds: Vec<LayoutItem>,
     /// Listeners of zone proxies.
     pub listeners: Vec<LayoutListener>,
@@ -45,8 +46,10 @@ pub struct LayoutItem {
     pub hostnames: Vec<String>,
     /// The name of the cluster; with unified naming, the name of everything.
     pub proxy_resource_name: String,
-    /// What each part is called in Envoy now, in whichever scheme the proxy uses. Not in Kuma.
-    pub proxy_resources: ProxyResources,
+    /// What each part is called in Envoy now, in whichever scheme the proxy uses; absent for what the proxy does not
+    /// have. Not in Kuma.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy_resources: Option<ProxyResources>,
 }
 
 /// What the parts of an inbound or outbound are called in Envoy.

@@ -44,7 +44,7 @@ impl Layout {
             if let Some(section) = section {
                 inbound.proxy_resource_name = SelfName::Inbound(section).shipped_alias();
             }
-            spell(&mut inbound.proxy_resources, spelling);
+            inbound.proxy_resources.iter_mut().for_each(|resources| spell(resources, spelling));
         }
         for outbound in self.outbounds.iter_mut().filter(|outbound| !outbound.kri.is_empty()) {
             outbound.proxy_resource_name = outbound.kri.clone();

@@ -59,7 +59,7 @@ async fn what_zone_proxies_saw_is_told_by_value_and_who_could_not_be_asked() {
 
     let answer = world.get("/meshes/default/_sni-usage").await.expect(200).json();
     assert_eq!((&answer["total"], &answer["next"]), (&json!(2), &Value::Null));
-    let kri = |kind: &str| format!("kri_{kind}__east__gate_");
+    let kri = |kind: &str| format!("kri_{kind}____gate_");
     let seen = |connections: u64, active: u64| {
         json!([{"kri": kri("ze"), "connections": connections, "active": active},
                {"kri": kri("zi"), "connections": connections, "active": active}])
@@ -78,7 +78,7 @@ async fn what_zone_proxies_saw_is_told_by_value_and_who_could_not_be_asked() {
         json!([
             asked("ZoneEgress", "ze"),
             asked("ZoneIngress", "zi"),
-            {"kri": "kri_zi__east__gone_", "type": "ZoneIngress", "name": "gone", "zone": "east",
+            {"kri": "kri_zi____gone_", "type": "ZoneIngress", "name": "gone", "zone": "east",
              "error": "nobody at 192.0.2.1:9901: start kuma-dp"},
         ])
     );

@@ -64,6 +64,42 @@ async fn policies_are_listed_by_name_with_what_they_select() {
     );
 }
 
+#[tokio::test]
+async fn a_resource_in_a_namespace_is_found_by_its_identifier() {
+    let world = World::new().await;
+    let labels = json!({ "k8s.kuma.io/namespace": "kuma-demo", "kuma.io/display-name": "redis" });
+    let spec = json!({ "ports": [{ "port": 80 }] });
+    let name = "redis.kuma-demo";
+    let service =
+        json!({ "type": "MeshService", "mesh": "default", "name": name, "labels": labels, "spec": spec });
+    let path = "/meshes/default/meshservices/redis.kuma-demo";
+    world.put(path, &service).await.expect(201);
+    let kri = world.get(path).await.expect(200).json()["kri"].as_str().unwrap().to_owned();
+    assert!(kri.ends_with("_kuma-demo_redis_"), "{kri}");
+    assert_eq!(world.get(&format!("/_kri/{kri}")).await.expect(200).json()["name"], name);
+    let shown = world.get(&format!("{path}?format=kubernetes")).await.expect(200).json();
+    assert_eq!(
+        (&shown["metadata"]["name"], &shown["metadata"]["namespace"]),
+        (&json!("redis"), &json!("kuma-demo"))
+    );
+}
+
+#[tokio::test]
+async fn kinds_have_kumas_plurals() {
+    let world = World::new().await;
+    for (name, plural) in [
+        ("Mesh", "Meshes"),
+        ("MeshPassthrough", "Mesh Passthroughs"),
+        ("MeshTLS", "Mesh TLSes"),
+        ("MeshProxyPatch", "Mesh Proxy Patches"),
+        ("MeshRetry", "Mesh Retries"),
+        ("ZoneEgress", "Zone Egresses"),
+        ("MeshHTTPRoute", "Mesh HTTP Routes"),
+    ] {
+        assert_eq!(resource_type(&world, name).await["pluralDisplayName"], plural);
+    }
+}
+
 async fn resource_type(world: &World, name: &str) -> Value {
     let types = world.get("/_resources").await.expect(200).json()["resources"].clone();
     let found = types.as_array().unwrap().iter().find(|t| t["name"] == name).cloned();
@@ -164,6 +200,10 @@ async fn the_global_insight_counts_what_is_stored_and_sums_up_insights() {
     world.store(Kind::ZoneInsight, "", "west", offline).await;
     world.store(Kind::ZoneEgressInsight, "", "egress", online).await;
 
+    world.store(Kind::GlobalSecret, "", "key", json!({ "data": "c2VjcmV0" })).await;
+    let generator = json!({ "template": "{{ .DisplayName }}.mesh", "selector": { "meshService": {} } });
+    world.store(Kind::HostnameGenerator, "", "local", generator).await;
+
     let mut insight = world.get("/global-insight").await.expect(200).json();
     assert!(insight["createdAt"].take().is_string());
     let zeros = json!({ "offline": 0, "online": 0, "partiallyDegraded": 0, "total": 0 });
@@ -176,7 +216,7 @@ async fn the_global_insight_counts_what_is_stored_and_sums_up_insights() {
         },
         "meshes": { "total": 1 },
         "policies": { "total": 1 },
-        "resources": { "MeshTimeout": { "total": 1 } },
+        "resources": { "HostnameGenerator": { "total": 1 }, "MeshTimeout": { "total": 1 } },
         "services": {
             "external": { "total": 1 },
             "gatewayBuiltin": { "offline": 0, "online": 0, "partiallyDegraded": 0, "total": 1 },

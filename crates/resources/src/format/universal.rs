@@ -1,6 +1,6 @@
 //! The Universal form: `type`, `mesh`, `name`, `labels`, then the spec inlined or under `spec`.
 
-use std::ops::Deref;
+use std::{borrow::Cow, ops::Deref};
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -78,7 +78,9 @@ impl<R: Deref<Target = Resource>> Serialize for UniversalView<R> {
         let resource: &Resource = &self.0;
         let descriptor = resource.kind().descriptor();
         let inline = descriptor.form == Form::Inline;
-        let status = resource.status.as_ref().map_or(Observed::Nothing {}, Observed::Status);
+        let nothing = || Cow::Owned(Status::empty(resource.kind()));
+        let status = (!inline && descriptor.has_status)
+            .then(|| resource.status.as_ref().map_or_else(nothing, Cow::Borrowed));
         Fields {
             type_: descriptor.name,
             mesh: (descriptor.scope == Scope::Mesh).then_some(&*resource.key.mesh),
@@ -90,7 +92,7 @@ impl<R: Deref<Target = Resource>> Serialize for UniversalView<R> {
             inlined: inline.then_some(&resource.spec),
             snis: if inline { Vec::new() } else { snis(resource) },
             spec: (!inline).then_some(&resource.spec),
-            status: (!inline && descriptor.has_status).then_some(status),
+            status,
         }
         .serialize(serializer)
     }
@@ -118,15 +120,8 @@ struct Fields<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     spec: Option<&'r Spec>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Observed<'r>>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Observed<'r> {
-    Status(&'r Status),
-    /// Shown as an empty object.
-    Nothing {},
+    /// Kuma shows the parts of a status that has nothing in it.
+    status: Option<Cow<'r, Status>>,
 }
 
 #[derive(Serialize)]

@@ -199,7 +199,7 @@ impl Registrar {
     /// The draft as it will be stored: with everything the control plane adds.
     pub(super) fn complete(&self, draft: Draft, existing: Option<&Resource>, now: Timestamp) -> Resource {
         let mut labels = labels::compute(&draft, &self.setup.mode);
-        labels::keep_display_name(&draft.key, existing, &mut labels);
+        labels::keep(&draft.key, existing, &self.setup.mode, &mut labels);
         let mut spec = match draft.spec {
             Spec::Dataplane(given) => {
                 Spec::from(dataplane::complete(&given, &self.setup, existing.is_none()))

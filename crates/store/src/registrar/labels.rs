@@ -16,13 +16,15 @@ pub fn compute(draft: &Draft, mode: &Mode) -> Labels {
     if descriptor.scope == Scope::Mesh {
         out.entry(labels::MESH.to_owned()).or_insert_with(|| draft.key.mesh.to_string());
     }
-    if let Mode::Zone { name, .. } = mode
+    if let Mode::Zone { name, federated } = mode
         && descriptor.sync.provided_by_zone
         && out.get(labels::ORIGIN).is_none_or(|origin| origin != labels::ORIGIN_GLOBAL)
     {
         out.entry(labels::ORIGIN.to_owned()).or_insert_with(|| labels::ORIGIN_ZONE.to_owned());
-        out.entry(labels::ZONE.to_owned()).or_insert_with(|| name.clone());
-        out.entry(labels::ENV.to_owned()).or_insert_with(|| labels::ENV_UNIVERSAL.to_owned());
+        if says_zone(draft.kind(), *federated) {
+            out.entry(labels::ZONE.to_owned()).or_insert_with(|| name.clone());
+            out.entry(labels::ENV.to_owned()).or_insert_with(|| labels::ENV_UNIVERSAL.to_owned());
+        }
     }
     if let Some(proxy) = proxy_type(draft) {
         out.insert(labels::PROXY_TYPE.to_owned(), proxy.to_owned());
@@ -33,13 +35,29 @@ pub fn compute(draft: &Draft, mode: &Mode) -> Labels {
     out
 }
 
+/// Whether resources of the kind say in which zone they are, which is part of their identifier. As in Kuma, what a zone
+/// has for itself does not, nor do zone proxies where there is one zone only.
+fn says_zone(kind: Kind, federated: bool) -> bool {
+    match kind {
+        Kind::Zone | Kind::HostnameGenerator => false,
+        Kind::ZoneIngress | Kind::ZoneEgress => federated,
+        _ => true,
+    }
+}
+
 /// A stored label that says of a resource what its name says, as the control plane writes it on what it generates, is
 /// no reason to refuse a put that leaves it out.
-pub fn keep_display_name(key: &Key, existing: Option<&Resource>, out: &mut Labels) {
-    let stored = existing.and_then(|existing| existing.label(labels::DISPLAY_NAME));
+pub fn keep(key: &Key, existing: Option<&Resource>, mode: &Mode, out: &mut Labels) {
+    let stored = |label: &str| existing.and_then(|existing| existing.label(label));
+    if let Mode::Zone { name, federated } = mode
+        && !says_zone(key.kind, *federated)
+        && stored(labels::ZONE).is_some_and(|zone| zone == name)
+    {
+        out.entry(labels::ZONE.to_owned()).or_insert_with(|| name.clone());
+    }
     let namespace = out.get(labels::K8S_NAMESPACE).map_or("", String::as_str);
     let said = namespaced::within(&key.name, namespace).unwrap_or(&key.name);
-    if let Some(name) = stored.filter(|name| [said, &key.name].contains(name)) {
+    if let Some(name) = stored(labels::DISPLAY_NAME).filter(|name| [said, &key.name].contains(name)) {
         out.entry(labels::DISPLAY_NAME.to_owned()).or_insert_with(|| name.to_owned());
     }
 }

@@ -156,6 +156,42 @@ async fn zones_label_what_originates_there() {
 }
 
 #[tokio::test]
+async fn what_a_zone_has_for_itself_is_called_without_the_zone() {
+    let documents = || {
+        let networking = json!({"address": "192.0.2.1", "port": 10001});
+        let generator = json!({"template": "{{ .DisplayName }}.mesh", "selector": {"meshService": {}}});
+        let labels = json!({"kuma.io/origin": "zone"});
+        [
+            (json!({"type": "Zone", "name": "east"}), "z"),
+            (json!({"type": "HostnameGenerator", "name": "east", "labels": labels, "spec": generator}), "hg"),
+            (json!({"type": "ZoneIngress", "name": "east", "networking": networking}), "zi"),
+            (json!({"type": "ZoneEgress", "name": "east", "networking": networking}), "ze"),
+        ]
+    };
+    for (federated, proxies_say_zone) in [(false, ""), (true, "east")] {
+        let registrar = registrar(zone(federated)).await;
+        for (document, short) in documents() {
+            let admitted = registrar.ensure(vec![draft(document)]).await.unwrap();
+            let zone = if short.starts_with("zi") || short.starts_with("ze") { proxies_say_zone } else { "" };
+            let stored = stored(&registrar, &admitted[0]).unwrap();
+            assert_eq!(stored.kri("").unwrap().to_string(), format!("kri_{short}__{zone}__east_"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_zone_that_was_said_stays_where_it_is_not_said_any_more() {
+    let registrar = registrar(zone(false)).await;
+    let ingress = |labels: Value| {
+        let networking = json!({"address": "192.0.2.1", "port": 10001});
+        draft(json!({"type": "ZoneIngress", "name": "gate", "labels": labels, "networking": networking}))
+    };
+    registrar.put(ingress(json!({"kuma.io/zone": "east"}))).await.unwrap();
+    let put = registrar.put(ingress(json!({}))).await.unwrap();
+    assert_eq!((put.outcome, put.resource.label("kuma.io/zone")), (Outcome::Unchanged, Some("east")));
+}
+
+#[tokio::test]
 async fn global_labels_only_the_mesh() {
     let registrar = registrar(Mode::Global).await;
     let put = registrar.put(timeout("t", json!({}))).await.unwrap();

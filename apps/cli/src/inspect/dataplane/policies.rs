@@ -43,7 +43,7 @@ impl InspectedProxy<'_> {
             document[field] = value.clone();
         }
         document["inbounds"] = self.parts(&layout["inbounds"], |part, kri| self.inbound(part, kri))?;
-        document["outbounds"] = self.parts(&layout["outbounds"], |part, kri| self.outbound(part, kri))?;
+        document["outbounds"] = self.parts(&called(&layout), |part, kri| self.outbound(part, kri))?;
         Ok(document)
     }
 
@@ -83,6 +83,15 @@ impl InspectedProxy<'_> {
         let proxy = Type::of_kind(Kind::Dataplane).item(self.mesh, self.name);
         self.client.get(&format!("{proxy}/{view}"))?.json(&attempted(self.mesh, self.name))
     }
+}
+
+/// The outbounds that the proxy has. Only our layouts tell them from other destinations; they list passthrough, too.
+fn called(layout: &Value) -> Value {
+    let told = layout.get("passthrough").is_some();
+    each(layout, "outbounds")
+        .filter(|outbound| !told || outbound.get("proxyResources").is_some())
+        .cloned()
+        .collect()
 }
 
 fn rules_of(route: &mut Value) -> impl Iterator<Item = &mut Value> {

@@ -1,7 +1,10 @@
 //! Adds to an answer which permissions almost allow the first call that it denies.
 
 use api::inspect::reach::{NearMiss, Reach};
-use resources::{Resource, naming::Kri};
+use resources::{
+    Resource,
+    naming::{Kri, namespaced},
+};
 use topology::{MeshSnapshot, reachability::near_misses};
 
 /// The answer with its near misses. They are looked for once, whatever the number of checks.
@@ -21,5 +24,7 @@ pub fn added(mut answer: Reach, mesh: &MeshSnapshot) -> Reach {
 }
 
 fn dataplane<'a>(mesh: &'a MeshSnapshot, kri: &Kri) -> Option<&'a Resource> {
-    mesh.dataplanes.get(kri.name.as_str()).map(AsRef::as_ref)
+    let found =
+        namespaced::stored(&kri.name, &kri.namespace).find_map(|name| mesh.dataplanes.get(name.as_str()));
+    found.map(AsRef::as_ref)
 }

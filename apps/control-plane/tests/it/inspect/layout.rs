@@ -241,10 +241,57 @@ async fn with_unified_naming_everything_has_the_name_of_the_layout() {
             assert!(names.iter().all(|name| *name == item["proxyResourceName"]), "{item:#}");
         }
     }
+    // Secrets are there by name, with nothing in them: a chain, its key, and authorities.
+    let secrets = &config["type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"];
+    let names: Vec<&String> = secrets.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["system_mtls_ca_default", "system_mtls_identity_default"]);
+    assert_eq!(secrets.to_string().matches("W3JlZGFjdGVkXQ==").count(), 3, "{secrets}");
     assert_eq!(layout["spiffeId"], "spiffe://default/web-80");
     assert_eq!((&layout["listeners"], &layout["passthrough"]), (&json!([]), &json!([])));
     assert_eq!(layout["labels"], json!({ "kuma.io/zone": "default" }));
     assert_eq!(layout["kri"], "kri_dp_default_default__web_");
+}
+
+#[tokio::test]
+async fn a_dataplane_without_redirection_and_outbounds_shows_every_destination_as_kuma_does() {
+    let inspected = Inspected::new().await;
+    let inbound = json!({ "port": 80, "tags": { "kuma.io/service": "web" } });
+    let networking = json!({ "address": "127.0.0.2", "inbound": [inbound] });
+    let mut resources = everything();
+    resources[0] = of_mesh(Kind::Dataplane, "web", json!({ "networking": networking }));
+    inspected.world.put(resources.clone().into_iter().chain([exclusive("")])).await;
+    let shown = |layout: &Value| -> Vec<(String, u64, String)> {
+        let outbounds = layout["outbounds"].as_array().unwrap();
+        assert!(
+            outbounds.iter().all(|item| item.get("proxyResources").is_none()),
+            "the proxy has none of them"
+        );
+        let text = |item: &Value, field: &str| item[field].as_str().unwrap().to_owned();
+        assert!(outbounds.iter().all(|item| item["proxyResourceName"] == item["kri"]));
+        outbounds
+            .iter()
+            .map(|it| (text(it, "kri"), it["port"].as_u64().unwrap(), text(it, "protocol")))
+            .collect()
+    };
+    let (layout, config) = both(&inspected, traits("default", "web")).await;
+    let expected = [
+        ("kri_extsvc_default_default__example_443", 443, "tcp"),
+        ("kri_msvc_default_default__backend_82", 82, "http2"),
+        ("kri_msvc_default_default__backend_main-port", 80, "http"),
+        ("kri_msvc_default_default__backend_x", 81, "tcp"),
+        ("kri_mzsvc_default___everywhere_80", 80, "http"),
+    ];
+    assert_eq!(shown(&layout), expected.map(|(kri, port, word)| (kri.to_owned(), port, word.to_owned())));
+    assert_eq!(of_type(&config, "Cluster").as_object().unwrap().len(), 1, "its inbound's: {config:#}");
+
+    // With redirection it shows what it can reach: nothing here has an address.
+    let redirect = json!({ "redirectPortInbound": 15006, "redirectPortOutbound": 15001 });
+    let mut redirected = networking;
+    redirected["transparentProxying"] = redirect;
+    resources[0] = of_mesh(Kind::Dataplane, "web", json!({ "networking": redirected }));
+    inspected.world.put(resources.into_iter().chain([exclusive("")])).await;
+    let (layout, _) = both(&inspected, traits("default", "web")).await;
+    assert_eq!(shown(&layout), []);
 }
 
 fn texts<'a>(value: &'a Value, found: &mut Vec<&'a str>) {

@@ -59,7 +59,8 @@ async fn a_control_plane_tells_what_it_would_do_for_a_proxy_that_never_came() {
 
     let rules = get(&running, "/meshes/m/dataplanes/web/_rules").await;
     let kinds: Vec<&Value> = rules["rules"].as_array().unwrap().iter().map(|rules| &rules["type"]).collect();
-    assert_eq!(kinds.last(), Some(&&json!("MeshTrafficPermission")), "{rules}");
+    let in_kumas_order = ["MeshTimeout", "MeshTrafficPermission", "MeshCircuitBreaker", "MeshRetry"];
+    assert_eq!(kinds, in_kumas_order, "{rules}");
     let selected = get(&running, "/meshes/m/meshtrafficpermissions/all/_resources/dataplanes").await;
     assert_eq!((&selected["total"], &selected["items"][0]["name"]), (&json!(1), &json!("web")));
 

@@ -39,7 +39,7 @@ fn item(kri: &str, resource: &str) -> LayoutItem {
         protocol: "http".into(),
         hostnames: Vec::new(),
         proxy_resource_name: resource.to_owned(),
-        proxy_resources: named(resource),
+        proxy_resources: Some(named(resource)),
     }
 }
 
