@@ -47,7 +47,9 @@ pub async fn drop_from_zone(store: &Arc<dyn Store>, zone: &str) -> Result<Vec<Ke
 
 /// Reports on global what is stored of zones and refused now, and says when it is gone.
 pub fn report(store: &Arc<dyn Store>, zones: &Arc<Zones>, shutdown: &Shutdown) {
-    let (store, zones, ending) = (store.clone(), zones.clone(), shutdown.clone());
+    let store = store.clone();
+    let zones = zones.clone();
+    let ending = shutdown.clone();
     shutdown.spawn(async move {
         tokio::select! {
             () = follow(&*store, &zones) => {}

@@ -143,7 +143,9 @@ async fn store_unseen(path: &Path, unseen: Vec<Synced>, origin: &str, owner: Opt
         let Synced { key, mut labels, spec, .. } = synced;
         labels.insert(labels::ORIGIN.to_owned(), origin.to_owned());
         let mut resource = testkit::resource::stored(key, &[], spec.to_json());
-        (resource.labels, resource.version, resource.owner) = (labels, 0, owner.clone());
+        resource.labels = labels;
+        resource.version = 0;
+        resource.owner.clone_from(&owner);
         store.write(vec![Write::Create(resource)]).await.unwrap();
     }
 }
@@ -152,8 +154,8 @@ async fn store_unseen(path: &Path, unseen: Vec<Synced>, origin: &str, owner: Opt
 async fn policies_that_an_older_version_stored_in_a_zone_are_gone_before_it_serves_proxies() {
     let directory = tempdir().unwrap();
     let config = || zone_config(directory.path(), ([127, 0, 0, 1], 1).into());
-    let (global, east) = (HostileGlobal::start().await.unwrap(), directory.path());
-    let running = start(zone_config(east, global.address)).await;
+    let global = HostileGlobal::start().await.unwrap();
+    let running = start(zone_config(directory.path(), global.address)).await;
     let mesh = synced(Key::new(Kind::Mesh, "", "default"), &[], json!({})).unwrap();
     assert_eq!(global.say("Mesh", vec![mesh]).await.unwrap(), None);
     running.finish().await;
@@ -213,7 +215,8 @@ async fn a_zone_has_room_for_so_many_resources_of_a_kind_and_the_insight_says_wh
     let global = start(config).await;
     let west = HostileZone::connect(global.kds.unwrap().port(), "west").await.unwrap();
     let service = |n: usize| {
-        let (name, display) = (hashed_name("default", &format!("s{n}"), Some("west"), None), format!("s{n}"));
+        let display = format!("s{n}");
+        let name = hashed_name("default", &display, Some("west"), None);
         let spec = json!({ "ports": [{ "port": 80, "targetPort": 80 }] });
         synced(Key::new(Kind::MeshService, "default", &name), &[(labels::DISPLAY_NAME, &display)], spec)
     };

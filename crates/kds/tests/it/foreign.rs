@@ -172,8 +172,7 @@ fn over_the_wire(sent: &Resource) -> Option<Resource> {
 
 fn send(plane: &Plane, role: Role, sent: &Resource) {
     let labels: Vec<_> = sent.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let (kind, spec) = (sent.kind(), sent.spec.to_json());
-    arrives(plane, role, kind, &sent.key.mesh, &sent.key.name, &labels, spec);
+    arrives(plane, role, sent.kind(), &sent.key.mesh, &sent.key.name, &labels, sent.spec.to_json());
 }
 
 fn plane(zones: &[&str]) -> Plane {
@@ -230,7 +229,8 @@ fn nothing_that_a_zone_makes_up_reaches_another_zone_beside_what_the_table_allow
         let mut rng = StdRng::seed_from_u64(seed);
         for _ in 0..TRIES {
             let Some(sent) = random_resource(&mut rng, &kinds) else { continue };
-            let (global, east) = (plane(&["west", "north", "east"]), plane(&[]));
+            let global = plane(&["west", "north", "east"]);
+            let east = plane(&[]);
             send(&global, Role::Global("west".into()), &sent);
             pass_on(&global, &east);
             assert_eq!(forbidden(&east), Vec::<String>::new(), "seed {seed}: {sent:?}");

@@ -140,8 +140,10 @@ fn what_was_exported_from_a_zone_and_written_on_global_is_for_all_zones() {
             let to_zone = selection(Direction::ToZone(zone.into()));
             let sent = to_zone.outgoing(written, &WithdrawnZones::default()).unwrap();
             let labels: Vec<_> = sent.labels.iter().map(|(name, value)| (&**name, &**value)).collect();
-            let (kind, name, spec) = (sent.key.kind, &sent.key.name, sent.spec.to_json());
-            let refused = arrives(&plane, Role::Zone(zone.into()), kind, "default", name, &labels, spec);
+            let role = Role::Zone(zone.into());
+            let kind = sent.key.kind;
+            let spec = sent.spec.to_json();
+            let refused = arrives(&plane, role, kind, "default", &sent.key.name, &labels, spec);
             assert_eq!(refused, Vec::<String>::new(), "{zone}: {kind}");
         }
     }

@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 /// A flag for compression and four bytes of length stand before every message.
 const PREFIX: usize = 5;
-/// Messages on their way that nobody has read.
+/// Messages that wait for the peer.
 const WAITING: usize = 16;
 
 /// The bytes of a message on a stream.

@@ -56,8 +56,8 @@ impl HostileGlobal {
     pub async fn start() -> anyhow::Result<HostileGlobal> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let (turn, answers) = (watch::Sender::new(0), watch::Sender::new(BTreeMap::new()));
-        let said = Arc::new(Said { kinds: Mutex::default(), turn, answers });
+        let answers = watch::Sender::new(BTreeMap::new());
+        let said = Arc::new(Said { kinds: Mutex::default(), turn: watch::Sender::new(0), answers });
         let router = Router::new()
             .route(service::GLOBAL_TO_ZONE_SYNC, any(global_to_zone))
             .route(service::HEALTH_CHECK, any(health_check))

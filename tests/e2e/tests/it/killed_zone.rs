@@ -12,27 +12,36 @@ const KILLS: usize = 20;
 /// What other zones may get: about calls to a service of the zone.
 const LAWFUL: &str = "lawful";
 
+/// A policy, without its name.
+struct Policy {
+    kind: &'static str,
+    path: &'static str,
+    spec: Value,
+}
+
 /// Policies of the zone that would do harm elsewhere, kind by kind.
-fn attacks() -> [(&'static str, &'static str, Value); 4] {
+fn attacks() -> [Policy; 4] {
     let mesh = json!({ "kind": "Mesh" });
     let remove = json!({ "cluster": { "operation": "Remove", "match": { "name": "none" } } });
+    let all = json!([{ "targetRef": mesh, "default": { "action": "Allow" } }]);
+    let permissive = json!([{ "default": { "mode": "Permissive" } }]);
     [
-        (
-            "MeshTrafficPermission",
-            "meshtrafficpermissions",
-            json!({ "targetRef": mesh, "from": [{ "targetRef": mesh, "default": { "action": "Allow" } }] }),
-        ),
-        (
-            "MeshTLS",
-            "meshtlses",
-            json!({ "targetRef": mesh, "rules": [{ "default": { "mode": "Permissive" } }] }),
-        ),
-        (
-            "MeshProxyPatch",
-            "meshproxypatches",
-            json!({ "targetRef": mesh, "default": { "appendModifications": [remove] } }),
-        ),
-        ("MeshTimeout", "meshtimeouts", timeout_to(&mesh)),
+        Policy {
+            kind: "MeshTrafficPermission",
+            path: "meshtrafficpermissions",
+            spec: json!({ "targetRef": mesh, "from": all }),
+        },
+        Policy {
+            kind: "MeshTLS",
+            path: "meshtlses",
+            spec: json!({ "targetRef": mesh, "rules": permissive }),
+        },
+        Policy {
+            kind: "MeshProxyPatch",
+            path: "meshproxypatches",
+            spec: json!({ "targetRef": mesh, "default": { "appendModifications": [remove] } }),
+        },
+        Policy { kind: "MeshTimeout", path: "meshtimeouts", spec: timeout_to(&mesh) },
     ]
 }
 
@@ -40,7 +49,8 @@ fn timeout_to(target: &Value) -> Value {
     json!({ "to": [{ "targetRef": target, "default": { "connectionTimeout": "7s" } }] })
 }
 
-fn write(zone: &ControlPlane, (kind, path, spec): &(&str, &str, Value), name: &str) {
+fn write(zone: &ControlPlane, policy: &Policy, name: &str) {
+    let Policy { kind, path, spec } = policy;
     let labels = json!({ "kuma.io/origin": "zone" });
     let body = json!({ "type": kind, "mesh": "default", "name": name, "labels": labels, "spec": spec });
     let answer = zone.client().put(&format!("/meshes/default/{path}/{name}"), &body).unwrap();
@@ -59,7 +69,7 @@ fn claim_to_produce(zone: &ControlPlane) {
 /// The display names of what a control plane has of zone west.
 fn of_west(control_plane: &ControlPlane) -> Vec<String> {
     let mut found = Vec::new();
-    for (_, path, _) in attacks() {
+    for Policy { path, .. } in attacks() {
         let list = control_plane.client().get(&format!("/{path}")).unwrap().json();
         let items = list["items"].as_array().cloned().unwrap_or_default();
         let of_west = items.iter().filter(|item| item["labels"]["kuma.io/zone"] == "west");
@@ -85,18 +95,19 @@ fn policies_of_a_zone_that_is_killed_again_and_again_have_no_effect_in_others_be
         .unwrap();
     }
     let service = json!({ "kind": "MeshService", "name": "kv" });
+    let lawful = Policy { kind: "MeshTimeout", path: "meshtimeouts", spec: timeout_to(&service) };
     let allowed = |names: Vec<String>| names.iter().all(|name| name == LAWFUL);
     for round in 0..KILLS {
         let attack = &attacks()[round % 4];
         let name = format!("attack-{round}");
         write(&west, attack, &name);
         if round == 0 {
-            write(&west, &("MeshTimeout", "meshtimeouts", timeout_to(&service)), LAWFUL);
+            write(&west, &lawful, LAWFUL);
         }
         // Killed on the way, or when global has taken it as the zone's own.
         if round % 2 == 1 {
             let there = hashed_name("default", &name, Some("west"), None);
-            let path = format!("/meshes/default/{}/{there}", attack.1);
+            let path = format!("/meshes/default/{}/{there}", attack.path);
             eventually("global has the policy", || {
                 global.client().get(&path).is_ok_and(|answer| answer.status == 200)
             })
@@ -111,7 +122,7 @@ fn policies_of_a_zone_that_is_killed_again_and_again_have_no_effect_in_others_be
     let overview = || global.client().get("/zones/west/_overview").unwrap().json();
     eventually("global says what it refuses", || {
         let problems = overview()["zoneInsight"]["problems"].to_string();
-        attacks().iter().all(|(kind, ..)| problems.contains(kind)) && problems.contains("of a producer")
+        attacks().iter().all(|attack| problems.contains(attack.kind)) && problems.contains("of a producer")
     })
     .unwrap();
     assert_eq!(of_west(&east), [LAWFUL]);
