@@ -186,6 +186,8 @@ impl MeshState {
         round.affected.whole_mesh = true;
         self.mesh = value.cloned();
         self.take_routing(value.map(|mesh| &**mesh), round);
+        let key = Key::global(Kind::Mesh, &self.name);
+        round.dirty.extend(self.secrets.replace_signer(&key, value.map(|mesh| &**mesh)));
         let mtls = value.and_then(|mesh| Mtls::of(mesh));
         if mtls != self.mtls {
             self.mtls = mtls;
@@ -196,6 +198,7 @@ impl MeshState {
     fn take_identity(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
         let before = self.identities.any_ready();
         round.affected.whole_mesh |= self.identities.replace(key, value);
+        round.dirty.extend(self.secrets.replace_signer(key, value.map(|identity| &**identity)));
         if before != self.identities.any_ready() {
             round.dirty.extend(self.built.keys().cloned());
         }
