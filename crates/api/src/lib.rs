@@ -16,6 +16,7 @@ mod error;
 mod filter;
 mod gates;
 mod hostnames;
+mod inline_keys;
 mod insight;
 pub mod inspect;
 mod json;

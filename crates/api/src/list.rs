@@ -14,7 +14,7 @@ use crate::{
     Error,
     call::{Call, with_revision},
     filter::Filter,
-    json, mesh, watch,
+    inline_keys, json, watch,
 };
 
 /// What a list attempted, when it failed.
@@ -62,7 +62,7 @@ pub fn list(call: &Call, kind: Kind) -> Result<Response, Error> {
     if watch::is_wanted(call) {
         return watch::stream(call, kind, &snapshot);
     }
-    let listing = page(call, kind, &snapshot, |resource| UniversalView(mesh::mask_keys(resource)))?;
+    let listing = page(call, kind, &snapshot, |resource| UniversalView(inline_keys::mask(resource)))?;
     Ok(with_revision(json::ok(&listing), &snapshot))
 }
 

@@ -14,10 +14,8 @@ use resources::{
 use serde_json::Value;
 use store::Snapshot;
 
-use crate::{Context, Error, User, access};
+use crate::{Context, Error, User, access, inline_keys::MASK};
 
-/// Stands for a key. It is neither base64 nor PEM, so no key is written like it.
-const MASK: &str = "*****";
 /// Where a key can be written into a mesh.
 const PLACES: [&str; 2] = ["inline", "inlineString"];
 

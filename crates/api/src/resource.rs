@@ -18,7 +18,7 @@ use store::{
 use crate::{
     Context, Error, User, access,
     call::{Call, with_revision},
-    json, mesh, versions,
+    inline_keys, json, mesh, versions,
 };
 
 /// Whether a put created, updated or left the resource: clients such as `kumactl` report it.
@@ -43,7 +43,7 @@ pub fn get(call: &Call, kind: Kind) -> Result<Response, Error> {
 
 /// A resource in the form the client asks for.
 pub fn show(resource: &Arc<Resource>, form: Option<&str>, namespace: Option<&str>) -> Result<Value, Error> {
-    let resource = mesh::mask_keys(resource);
+    let resource = inline_keys::mask(resource);
     match form {
         None | Some("universal") => Ok(universal::render(&resource)),
         Some("k8s" | "kubernetes") => Ok(kubernetes::render(&resource, namespace)),
@@ -76,6 +76,7 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     let put = loop {
         // What is judged here is what is written: if it changes meanwhile, the store refuses, and it is judged again.
         let mut draft = draft.clone();
+        inline_keys::unmask(&mut draft, snapshot.get(&key))?;
         if kind == Kind::Mesh {
             mesh::prepare(&call.context, &call.user, &snapshot, &mut draft).await?;
         }

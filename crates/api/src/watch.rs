@@ -25,7 +25,7 @@ use crate::{
     call::{Call, with_revision},
     filter::Filter,
     gates::Watching,
-    mesh,
+    inline_keys,
     metrics::Metrics,
 };
 
@@ -228,7 +228,7 @@ impl Watcher {
             Some(resource) => {
                 let change = if self.known.insert(key) { "ADDED" } else { "MODIFIED" };
                 Some(
-                    json!({ "type": change, "revision": revision, "object": universal::render(&mesh::mask_keys(resource)) }),
+                    json!({ "type": change, "revision": revision, "object": universal::render(&inline_keys::mask(resource)) }),
                 )
             }
             None if self.known.remove(&key) => {

@@ -21,6 +21,7 @@ use crate::{
     Error, access,
     call::{Call, with_revision},
     error::Problem,
+    inline_keys,
     inspect::what_if::{Asker, Consequences, Diffs, Hypothesis},
     json, mesh, resource,
 };
@@ -165,6 +166,9 @@ pub async fn ask(mut call: Call) -> Result<Response, Error> {
     for Draft { mut parsed, place } in drafts {
         let (key, draft) = (parsed.draft.key.clone(), &mut parsed.draft);
         let mut prepared = resource::check_writable(&call, key.kind);
+        if prepared.is_ok() {
+            prepared = inline_keys::unmask(draft, trial.snapshot().get(&key));
+        }
         if prepared.is_ok() && key.kind == Kind::Mesh {
             prepared = mesh::prepare(&context, &user, trial.snapshot(), draft).await;
         }

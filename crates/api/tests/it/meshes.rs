@@ -138,3 +138,70 @@ async fn files_of_an_authority_are_in_the_folder_that_is_set() {
     let said = problem["invalid_parameters"][0]["reason"].as_str().unwrap();
     assert!(said.contains("there is no such file in"), "{said}");
 }
+
+#[tokio::test]
+async fn keys_in_identities_and_external_services_are_masked_and_survive_being_put_back() {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    let (cert, key) = authority();
+    let encoded = STANDARD.encode(&key);
+    let inline = |text: &str| json!({ "type": "InsecureInline", "insecureInline": { "value": text } });
+    let ca = json!({ "certificate": inline(&cert), "privateKey": inline(&key) });
+    let provider = json!({ "type": "Bundled", "bundled": { "ca": ca, "insecureAllowSelfSigned": true } });
+    let identity = json!({ "selector": { "dataplane": {} }, "provider": provider });
+    let service = |place: &str, key: &str| {
+        let client = json!({ "clientCert": { "inlineString": cert }, "clientKey": { place: key } });
+        let endpoints = json!([{ "address": "192.0.2.1", "port": 443 }]);
+        json!({ "match": { "type": "HostnameGenerator", "port": 443, "protocol": "tcp" },
+            "endpoints": endpoints, "tls": { "enabled": true, "verification": client } })
+    };
+    let in_identity = "/spec/provider/bundled/ca/privateKey/insecureInline/value";
+    for (kind, path, place, spec) in [
+        ("MeshIdentity", "meshidentities", in_identity, identity),
+        (
+            "MeshExternalService",
+            "meshexternalservices",
+            "/spec/tls/verification/clientKey/inlineString",
+            service("inlineString", &key),
+        ),
+        (
+            "MeshExternalService",
+            "meshexternalservices",
+            "/spec/tls/verification/clientKey/inline",
+            service("inline", &encoded),
+        ),
+    ] {
+        let world = World::new().await;
+        let at = format!("/meshes/default/{path}/one");
+        let body = json!({ "type": kind, "mesh": "default", "name": "one", "spec": spec });
+        let written = body.pointer(place).unwrap().as_str().unwrap();
+        world.put(&at, &body).await.expect(201);
+        for path in
+            [at.clone(), format!("/meshes/default/{path}"), format!("/{path}"), format!("{at}?format=k8s")]
+        {
+            let shown = world.get(&path).await.expect(200).body;
+            assert!(shown.contains("*****") && shown.contains("BEGIN CERTIFICATE"), "{path}: {shown}");
+            assert!(!shown.contains(&written[30..60]), "{path}: {shown}");
+        }
+        let read = world.get(&at).await.expect(200).json();
+        assert_eq!(read.pointer(place), Some(&json!("*****")));
+        let again = world.put(&at, &read).await.expect(200);
+        assert_eq!(again.header("x-kuma-outcome"), "unchanged");
+        let what_if = json!({ "resources": [read] });
+        let answer = world.post("/meshes/default/_what-if?only=admission", &what_if).await.expect(200).body;
+        assert!(!answer.contains(&written[30..60]), "{answer}");
+        let mut other = read.clone();
+        other["name"] = "two".into();
+        let refused = world.put(&format!("/meshes/default/{path}/two"), &other).await;
+        let field = place.trim_start_matches('/').replace('/', ".");
+        let text = "***** stands for a key that is not stored: write the key itself";
+        refused.expect_fields("Could not process a resource", &[(&field, text)]);
+        // What is stored is the key.
+        let stored = world.registrar.store().snapshot().unwrap();
+        let kind = match kind {
+            "MeshIdentity" => resources::Kind::MeshIdentity,
+            _ => resources::Kind::MeshExternalService,
+        };
+        let stored = stored.get(&resources::Key::new(kind, "default", "one")).unwrap().spec.to_json();
+        assert_eq!(stored.pointer(place.trim_start_matches("/spec")), Some(&json!(written)));
+    }
+}

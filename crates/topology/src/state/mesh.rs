@@ -188,6 +188,8 @@ impl MeshState {
         self.take_routing(value.map(|mesh| &**mesh), round);
         let named = self.remote_services.tags.then_some(self.defaults.service_hosts.as_ref()).flatten();
         self.host_claims.name_services(named, &mut round.touched);
+        let key = Key::global(Kind::Mesh, &self.name);
+        round.dirty.extend(self.secrets.replace_signer(&key, value.map(|mesh| &**mesh)));
         let mtls = value.and_then(|mesh| Mtls::of(mesh));
         if mtls != self.mtls {
             self.mtls = mtls;
@@ -198,6 +200,7 @@ impl MeshState {
     fn take_identity(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
         let before = self.identities.any_ready();
         round.affected.whole_mesh |= self.identities.replace(key, value);
+        round.dirty.extend(self.secrets.replace_signer(key, value.map(|identity| &**identity)));
         if before != self.identities.any_ready() {
             round.dirty.extend(self.built.keys().cloned());
         }

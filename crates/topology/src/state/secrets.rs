@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use imbl::OrdMap;
 use resources::{
-    Key, Kind, Resource,
+    Key, Kind, Resource, Spec,
     kinds::{
         mesh_external_service::{DataSource, MeshExternalService, Tls},
         secret::Secret,
@@ -20,11 +20,13 @@ pub(super) struct Secrets {
     stored: OrdMap<Arc<str>, Arc<Resource>>,
     /// The names of the MeshExternalServices that refer to a secret, by its name.
     readers: Lists<Arc<str>, Arc<str>>,
+    /// The names of the secrets that authorities sign with, by the mesh or MeshIdentity that has the authority.
+    signing: OrdMap<Key, BTreeSet<Arc<str>>>,
 }
 
 impl Secrets {
     pub(super) fn is_empty(&self) -> bool {
-        self.stored.is_empty()
+        self.stored.is_empty() && self.signing.is_empty()
     }
 
     /// Takes in another version of a secret; returns what must be built again. What the control plane signs with is not
@@ -38,7 +40,24 @@ impl Secrets {
             Some(secret) => self.stored.insert(key.name.clone(), secret.clone()),
             None => self.stored.remove(&key.name),
         };
-        self.readers.get(&key.name).into_iter().flatten().cloned().map(Subject::External).collect()
+        self.read_by(&key.name).collect()
+    }
+
+    /// Takes in another version of a mesh or of a MeshIdentity, whose authority may sign with other secrets; returns what
+    /// must be built again.
+    pub(super) fn replace_signer(&mut self, key: &Key, value: Option<&Resource>) -> BTreeSet<Subject> {
+        let names = value.map(signing_keys).unwrap_or_default();
+        let before = if names.is_empty() {
+            self.signing.remove(key)
+        } else {
+            self.signing.insert(key.clone(), names.clone())
+        };
+        let before = before.unwrap_or_default();
+        before.symmetric_difference(&names).flat_map(|secret| self.read_by(secret)).collect()
+    }
+
+    fn read_by(&self, secret: &Arc<str>) -> impl Iterator<Item = Subject> {
+        self.readers.get(secret).into_iter().flatten().cloned().map(Subject::External)
     }
 
     /// Takes in another version of a MeshExternalService.
@@ -58,7 +77,9 @@ impl Secrets {
         let sources =
             verification.flat_map(|it| [&mut it.ca_cert, &mut it.client_cert, &mut it.client_key]).flatten();
         for source in sources {
-            let named = source.secret.as_deref().and_then(|name| self.stored.get(name));
+            let signs = |name: &&str| self.signing.values().any(|names| names.contains(*name));
+            let named = source.secret.as_deref().filter(|name| !signs(name));
+            let named = named.and_then(|name| self.stored.get(name));
             if let Some(secret) = named.and_then(|secret| secret.spec.get::<Secret>()) {
                 // What is no text is no PEM either, which is found out where it is used.
                 let text = String::from_utf8_lossy(secret.data.as_bytes()).into_owned();
@@ -66,6 +87,26 @@ impl Secrets {
             }
         }
         filled
+    }
+}
+
+/// The secrets that the authorities of a mesh or of a MeshIdentity read their keys from, also those that a user wrote.
+fn signing_keys(signer: &Resource) -> BTreeSet<Arc<str>> {
+    match &signer.spec {
+        Spec::Mesh(mesh) => {
+            let backends = mesh.mtls.iter().flat_map(|mtls| &mtls.backends);
+            let keys =
+                backends.filter_map(|backend| backend.conf.as_ref()?.get("key")?.get("secret")?.as_str());
+            keys.map(Arc::from).collect()
+        }
+        Spec::MeshIdentity(identity) => {
+            let given = identity.bundled().and_then(|bundled| bundled.ca.as_ref()?.private_key.as_ref());
+            let named =
+                given.and_then(|key| key.secret_ref.as_ref()).map(|secret| secret.name.as_str().into());
+            // The one that the control plane makes, which has another owner after it was restored.
+            named.into_iter().chain([format!("{}-private-key", signer.name()).into()]).collect()
+        }
+        _ => BTreeSet::new(),
     }
 }
 

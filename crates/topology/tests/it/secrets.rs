@@ -93,3 +93,36 @@ fn keys_are_not_shown() {
     assert_eq!(material(&state)[2], "hush-hush");
     assert!(!format!("{state:?}").contains("hush-hush"));
 }
+
+#[test]
+fn the_key_of_an_authority_is_for_no_proxy_also_when_a_user_wrote_it() {
+    let hidden = ["ca", "certificate", "<key>"].map(str::to_owned);
+    let mut state = state([mesh(""), shop(), secret("ca", "Y2E="), secret("key", "a2V5")]);
+    let given = json!({ "type": "Secret", "secretRef": { "kind": "Secret", "name": "key" } });
+    let bundled = json!({ "ca": { "certificate": given, "privateKey": given } });
+    let spec = json!({ "provider": { "type": "Bundled", "bundled": bundled } });
+    let identity = resource(Kind::MeshIdentity, "own", &[], spec);
+    state.apply(&[present(identity.clone())]);
+    assert_eq!(material(&state), hidden);
+    state.apply(&[gone(&identity)]);
+    assert_eq!(material(&state), ["ca", "certificate", "key"]);
+
+    let conf = json!({ "cert": { "secret": "certificate" }, "key": { "secret": "key" } });
+    let backends = json!([{ "name": "own", "type": "provided", "conf": conf }]);
+    let spec = json!({ "mtls": { "backends": backends } });
+    let listing = resource(Kind::Mesh, "default", &[], spec);
+    let mesh = Resource { key: Key::global(Kind::Mesh, "default"), ..listing };
+    state.apply(&[present(mesh)]);
+    assert_eq!(material(&state), hidden);
+}
+
+#[test]
+fn a_generated_key_that_was_restored_without_its_owner_is_for_no_proxy() {
+    let identity = resource(Kind::MeshIdentity, "all", &[], json!({ "selector": { "dataplane": {} } }));
+    let mut service = shop().spec.to_json();
+    service["tls"]["verification"]["clientKey"] = json!({ "secret": "all-private-key" });
+    let service = resource(Kind::MeshExternalService, "shop", &[], service);
+    let restored = secret("all-private-key", "a2V5");
+    let state = state([mesh(""), service, secret("ca", "Y2E="), restored, identity]);
+    assert_eq!(material(&state), ["ca", "certificate", "<all-private-key>"]);
+}
