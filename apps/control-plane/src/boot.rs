@@ -120,12 +120,7 @@ pub async fn start(config: Config) -> Result<Running> {
         https.as_ref().map(|_| api_certificate(&config, &metrics, now, &shutdown)).transpose()?;
 
     insights::start(store.clone(), &shutdown);
-    let others = synchronisation::Setup {
-        config: &config,
-        registrar: &registrar,
-        instance_id: &instance_id,
-        metrics: &metrics,
-    };
+    let others = synchronisation::Setup::new(&config, &registrar, &instance_id, &metrics);
     let questions = others.questions();
     let (push, inspect, findings) =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &shutdown)?;

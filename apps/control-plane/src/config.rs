@@ -4,6 +4,7 @@
 //! [`print`] writes the defaults file and the reference page from the same declaration, and
 //! [`without_effect`] lists what Kuma has and has no effect in this control plane.
 
+mod access;
 mod audit;
 mod bootstrap_server;
 mod check;
@@ -33,6 +34,7 @@ use runtime::{
 };
 
 pub use self::{
+    access::Access,
     audit::Audit,
     bootstrap_server::{BootstrapParams, BootstrapServer, Proxies},
     dns_server::DnsServer,
@@ -48,15 +50,6 @@ use self::{
 };
 
 const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-const ADMIN: &str = "mesh-system:admin";
-
-fn admin() -> Vec<String> {
-    vec![ADMIN.to_owned()]
-}
-
-fn anyone() -> Vec<String> {
-    vec!["mesh-system:unauthenticated".to_owned(), "mesh-system:authenticated".to_owned()]
-}
 
 section! {
     /// The control plane.
@@ -354,113 +347,6 @@ section! {
         skip_hostname_generators: bool = false, "skipHostnameGenerators", "KUMA_DEFAULTS_SKIP_HOSTNAME_GENERATORS";
     }
 }
-
-section! {
-    /// Who may do what.
-    pub struct Access {
-        section fixed: StaticAccess, "static";
-    }
-}
-
-section! {
-    /// Rules in this configuration.
-    pub struct StaticAccess {
-        section admin_resources: AdminResources, "adminResources";
-        section generate_dp_token: GenerateDpToken, "generateDpToken";
-        section generate_user_token: GenerateUserToken, "generateUserToken";
-        section generate_zone_token: GenerateZoneToken, "generateZoneToken";
-        section view_config_dump: ViewConfigDump, "viewConfigDump";
-        section view_stats: ViewStats, "viewStats";
-        section view_clusters: ViewClusters, "viewClusters";
-        section control_plane_metadata: ControlPlaneMetadata, "controlPlaneMetadata";
-    }
-}
-
-/// The sections of `access.static` differ in their names only.
-macro_rules! allowed {
-    ($name:ident, $doc:literal, $users:expr, $groups:expr, $users_env:literal, $groups_env:literal) => {
-        section! {
-            #[doc = $doc]
-            pub struct $name {
-                /// Users with this permission.
-                users: Vec<String> = $users, "users", $users_env;
-                /// Groups whose members have this permission.
-                groups: Vec<String> = $groups, "groups", $groups_env;
-            }
-        }
-
-        impl $name {
-            pub fn to_allowed(&self) -> api::Allowed {
-                api::Allowed { users: self.users.clone(), groups: self.groups.clone() }
-            }
-        }
-    };
-}
-
-allowed!(
-    AdminResources,
-    " Who may read and write secrets, and change the mTLS settings of meshes.",
-    admin(),
-    admin(),
-    "KUMA_ACCESS_STATIC_ADMIN_RESOURCES_USERS",
-    "KUMA_ACCESS_STATIC_ADMIN_RESOURCES_GROUPS"
-);
-allowed!(
-    GenerateDpToken,
-    " Who may generate dataplane tokens.",
-    admin(),
-    admin(),
-    "KUMA_ACCESS_STATIC_GENERATE_DP_TOKEN_USERS",
-    "KUMA_ACCESS_STATIC_GENERATE_DP_TOKEN_GROUPS"
-);
-allowed!(
-    GenerateUserToken,
-    " Who may generate user tokens.",
-    admin(),
-    admin(),
-    "KUMA_ACCESS_STATIC_GENERATE_USER_TOKEN_USERS",
-    "KUMA_ACCESS_STATIC_GENERATE_USER_TOKEN_GROUPS"
-);
-allowed!(
-    GenerateZoneToken,
-    " Who may generate zone tokens.",
-    admin(),
-    admin(),
-    "KUMA_ACCESS_STATIC_GENERATE_ZONE_TOKEN_USERS",
-    "KUMA_ACCESS_STATIC_GENERATE_ZONE_TOKEN_GROUPS"
-);
-allowed!(
-    ViewConfigDump,
-    " Who may see the configuration of proxies: what they have, and what they would be sent.",
-    Vec::new(),
-    anyone(),
-    "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_USERS",
-    "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_GROUPS"
-);
-allowed!(
-    ViewStats,
-    " Who may see the statistics of proxies.",
-    Vec::new(),
-    anyone(),
-    "KUMA_ACCESS_STATIC_VIEW_STATS_USERS",
-    "KUMA_ACCESS_STATIC_VIEW_STATS_GROUPS"
-);
-allowed!(
-    ViewClusters,
-    " Who may see the clusters of proxies.",
-    Vec::new(),
-    anyone(),
-    "KUMA_ACCESS_STATIC_VIEW_CLUSTERS_USERS",
-    "KUMA_ACCESS_STATIC_VIEW_CLUSTERS_GROUPS"
-);
-allowed!(
-    ControlPlaneMetadata,
-    " Who may see the configuration of the control plane.",
-    Vec::new(),
-    anyone(),
-    "KUMA_ACCESS_STATIC_CONTROL_PLANE_METADATA_USERS",
-    "KUMA_ACCESS_STATIC_CONTROL_PLANE_METADATA_GROUPS"
-);
 
 impl Config {
     /// The directory everything is kept in.

@@ -82,13 +82,22 @@ const OWN_FLUSH: Duration = Duration::from_secs(10);
 
 /// What it needs.
 pub struct Setup<'a> {
-    pub config: &'a Config,
-    pub registrar: &'a Arc<Registrar>,
-    pub instance_id: &'a str,
-    pub metrics: &'a Metrics,
+    config: &'a Config,
+    registrar: &'a Arc<Registrar>,
+    instance_id: &'a str,
+    metrics: &'a Metrics,
 }
 
-impl Setup<'_> {
+impl<'a> Setup<'a> {
+    pub fn new(
+        config: &'a Config,
+        registrar: &'a Arc<Registrar>,
+        instance_id: &'a str,
+        metrics: &'a Metrics,
+    ) -> Setup<'a> {
+        Setup { config, registrar, instance_id, metrics }
+    }
+
     /// The zones that can be asked, also where another instance has to do it.
     pub fn questions(&self) -> Arc<Questions> {
         self.peers().map(Questions::with_peers).map(Arc::new).unwrap_or_default()

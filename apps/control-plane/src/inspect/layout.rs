@@ -118,7 +118,7 @@ fn not_called(destination: &Destination) -> Option<LayoutItem> {
     Some(LayoutItem {
         kri: kri.to_string(),
         port: destination.port,
-        protocol: destination.protocol.word(),
+        protocol: destination.protocol.word().into(),
         hostnames: Vec::new(),
         proxy_resource_name: kri.to_string(),
         proxy_resources: None,

@@ -176,7 +176,7 @@ fn for_proxies(
         deregistration_delay: Duration::ZERO,
         departures: dp_server::departures::Departures::new(Duration::ZERO),
         second_try_after: Duration::from_secs(3600),
-        instance_id: "cp-1".to_owned(),
+        instance: "cp-1".into(),
         zone: "default".into(),
         admission: Arc::new(Admission::new(limits, Tally::default(), shutdown.clone())),
         shutdown: shutdown.clone(),
