@@ -88,7 +88,7 @@ async fn policies_of_a_hostile_zone_reach_no_other_zone() {
     let mut offer = west.offer();
     for attack in attacks() {
         let kind = attack.key.kind.name();
-        let refused = offer.send(kind, &[attack.clone()], &[]).await.unwrap().unwrap_or_default();
+        let refused = offer.send(kind, std::slice::from_ref(&attack), &[]).await.unwrap().unwrap_or_default();
         assert!(refused.contains("of a producer"), "{kind}: {refused:?}");
         // Without the role it is a policy of the zone for itself.
         let mut own = attack;
