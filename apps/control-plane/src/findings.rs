@@ -129,6 +129,8 @@ impl Findings {
         let mut found: BTreeSet<Finding> =
             lock(&self.meshes).get(mesh).into_iter().flat_map(MeshFindings::iter).cloned().collect();
         found.extend(lock(&self.meshes).get(mesh).into_iter().flat_map(MeshFindings::hostnames));
+        let of_mesh = lock(&self.meshes).get(mesh).map(|findings| findings.snapshot().clone());
+        found.extend(of_mesh.iter().flat_map(|mesh| self.push.refusals().findings(mesh)));
         // What is known of a policy need not be repeated by each proxy that it selects.
         let whose = |finding: &Finding| (finding.code, finding.about.as_ref().map(Kri::without_section));
         let known: BTreeSet<_> = found.iter().map(whose).collect();
@@ -139,12 +141,11 @@ impl Findings {
         }
         found
             .extend(lock(&self.proxies).get(mesh).into_iter().flat_map(|proxies| proxies.findings.list(now)));
-        if let (Some(of_mesh), Ok(stored)) = (lock(&self.proxies).get(mesh), self.store.snapshot()) {
-            found.extend(of_mesh.snis.findings(mesh, &stored));
+        if let (Some(proxies), Ok(stored)) = (lock(&self.proxies).get(mesh), self.store.snapshot()) {
+            found.extend(proxies.snis.findings(mesh, &stored));
         }
-        let snapshot = lock(&self.meshes).get(mesh).map(|findings| findings.snapshot().clone());
         let store = self.store.as_ref();
-        found.extend(snapshot.into_iter().flat_map(|mesh| self.authorities.findings(store, &mesh, now)));
+        found.extend(of_mesh.into_iter().flat_map(|mesh| self.authorities.findings(store, &mesh, now)));
         let mut found: Vec<Finding> = found.into_iter().collect();
         found.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));
         found
