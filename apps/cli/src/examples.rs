@@ -82,6 +82,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "kumactl generate dataplane-token --name web-1 --valid-for 720h > web-1.token",
             "kumactl generate dataplane-token --tag kuma.io/service=web --valid-for 720h",
+            "kumactl generate dataplane-token --label app=payments --valid-for 720h",
         ],
     ),
     ("generate zone-token", &["kumactl generate zone-token --zone east --scope ingress --valid-for 720h"]),

@@ -75,6 +75,9 @@ pub struct ForDataplane {
     /// Tag the proxy must have; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     tag: Vec<(String, String)>,
+    /// Label the proxy must have, which a MeshIdentity may then name it by; repeatable
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    label: Vec<(String, String)>,
     /// Workload the proxy must belong to
     #[arg(long, default_value = "")]
     workload: String,
@@ -164,23 +167,42 @@ impl Generate {
 
 impl ForDataplane {
     fn run(&self, global: &Global) -> Result<()> {
-        let mut tags: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (key, value) in &self.tag {
-            tags.entry(key.clone()).or_default().push(value.clone());
-        }
-        let request = json!({
+        let tags = by_key(&self.tag);
+        let labels = by_key(&self.label);
+        let mut request = json!({
             "name": self.name, "mesh": self.mesh, "tags": tags, "type": self.proxy_type, "workload": self.workload,
             "validFor": self.valid_for.map(|d| d.to_string()).unwrap_or_default(),
         });
+        // Kuma's control plane does not know them.
+        if !labels.is_empty() {
+            request["labels"] = json!(labels);
+        }
         let claims = DataplaneToken {
             name: self.name.clone(),
             mesh: self.mesh.clone(),
             tags,
             proxy_type: self.proxy_type.clone(),
             workload: self.workload.clone(),
+            labels,
         };
-        self.issuing.run(global, "/tokens/dataplane", &request, &claims, self.valid_for)
+        let token = self.issuing.issue(global, "/tokens/dataplane", &request, &claims, self.valid_for)?;
+        if token::claimed_labels(&token) != claims.labels {
+            return Err(Failure::failed(
+                "the control plane issued a token that does not bind the labels: it does not support --label; sign the \
+                 token here instead (--signing-key-path)",
+            ));
+        }
+        self.issuing.show(&token)
     }
+}
+
+/// The values of each key.
+fn by_key(pairs: &[(String, String)]) -> BTreeMap<String, Vec<String>> {
+    let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (key, value) in pairs {
+        values.entry(key.clone()).or_default().push(value.clone());
+    }
+    values
 }
 
 impl ForZone {
@@ -213,23 +235,37 @@ impl Issuing {
         claims: &C,
         valid_for: Option<GoDuration>,
     ) -> Result<()> {
-        let token = match (&self.signing_key_path, &self.kid) {
+        self.show(&self.issue(global, endpoint, request, claims, valid_for)?)
+    }
+
+    fn issue<C: serde::Serialize + Advice>(
+        &self,
+        global: &Global,
+        endpoint: &str,
+        request: &Value,
+        claims: &C,
+        valid_for: Option<GoDuration>,
+    ) -> Result<String> {
+        match (&self.signing_key_path, &self.kid) {
             (Some(path), Some(kid)) => {
                 let lifetime = valid_for.and_then(GoDuration::to_std).unwrap_or(DEFAULT_LIFETIME);
                 let key = SigningKey { kid: kid.clone(), pair: read_key(path)? };
                 warn(&claims.warnings(lifetime));
-                token::issue(claims, &key, Timestamp::now(), lifetime).map_err(Failure::failed)?
+                token::issue(claims, &key, Timestamp::now(), lifetime).map_err(Failure::failed)
             }
             _ => {
                 let client = Settings::load(global)?.client()?;
                 let answer =
                     client.post(endpoint, request)?.accepted("the control plane returned no token")?;
                 warn(&answer.warnings);
-                word(&answer.body)?
+                word(&answer.body)
             }
-        };
+        }
+    }
+
+    fn show(&self, token: &str) -> Result<()> {
         if self.output.format == PlainFormat::Text {
-            return Ok(terminal::token(&token)?);
+            return Ok(terminal::token(token)?);
         }
         self.output.show(&json!({ "token": token }), String::new)
     }

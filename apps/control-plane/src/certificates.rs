@@ -109,23 +109,32 @@ fn given(certificate: &Path, key: &Path, now: Timestamp) -> Result<Pair> {
     Ok(pair)
 }
 
-/// The pair in the work directory; made at the first start and reused ever after.
+/// The pair in the work directory; made at the first start and reused ever after, unless the clock was set back to
+/// before it was made.
 fn generated(config: &Config, now: Timestamp) -> Result<Pair> {
     let work_dir = &config.work_dir();
-    let (certificate, key) = (work_dir.join(CERTIFICATE), work_dir.join(KEY));
+    let certificate = work_dir.join(CERTIFICATE);
+    let key = work_dir.join(KEY);
     // The certificate is written last, so without it there was no complete pair.
     if certificate.exists() {
         let pair = Pair { certificate: read(&certificate)?, key: read(&key).context(HINT)? };
+        if pair.is_early(now) {
+            return generate(&certificate, &key, &config.bootstrap_server.params.xds_host, now);
+        }
         pair.check(now).with_context(|| {
             format!("{} and {} cannot be used; {HINT}", certificate.display(), key.display())
         })?;
         return Ok(pair);
     }
     create_dir(work_dir, "KUMA_GENERAL_WORK_DIR")?;
-    let (names, addresses) = own_names(&config.bootstrap_server.params.xds_host);
+    generate(&certificate, &key, &config.bootstrap_server.params.xds_host, now)
+}
+
+fn generate(certificate: &Path, key: &Path, xds_host: &str, now: Timestamp) -> Result<Pair> {
+    let (names, addresses) = own_names(xds_host);
     let pair = self_signed(Usage::Server, &names, &addresses, now)?;
-    write(&key, &pair.key, 0o600)?;
-    write(&certificate, &pair.certificate, 0o644)?;
+    write(key, &pair.key, 0o600)?;
+    write(certificate, &pair.certificate, 0o644)?;
     tracing::info!(file = %certificate.display(), "TLS certificate generated");
     Ok(pair)
 }

@@ -15,10 +15,11 @@ pub mod introduction;
 pub mod observed;
 pub mod proxy;
 pub mod registration;
-mod renewal;
+pub(crate) mod renewal;
 mod responses;
 pub mod secrets;
 pub mod status;
+pub mod unvouched;
 mod zone_proxy;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};

@@ -181,6 +181,7 @@ impl Findings {
             add(&finding.or_about(about.clone()));
         }
         if let Some(snapshot) = snapshot {
+            self.push.refusals().findings(&snapshot).iter().for_each(&mut add);
             self.authorities.findings(self.store.as_ref(), &snapshot, now).iter().for_each(&mut add);
         }
         listing

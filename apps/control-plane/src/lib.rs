@@ -11,6 +11,7 @@ pub mod config;
 mod defaults;
 mod diagnostics;
 pub mod dp_server;
+mod early_roots;
 mod files;
 pub mod findings;
 mod following;

@@ -1,7 +1,8 @@
 //! Brings MeshIdentities into effect: creates their authorities, makes proxies trust them, and writes the
 //! outcome into the status.
 //!
-//! An identity is reconciled when it, its mesh, its MeshTrust or a secret of its mesh changes. Everything is written
+//! Each zone does so for itself, for its own identities and for those of the global control plane: a key never leaves
+//! the zone that made it. An identity is reconciled when it, its mesh, its MeshTrust or a secret of its mesh changes. Everything is written
 //! by version, so that of two control planes on one store the second finds its version outdated and looks again.
 //! Proxies are given an identity once its status says that it is ready, so the authority is trusted before
 //! its first certificate is presented.
@@ -14,19 +15,20 @@ use identity::{
 };
 use jiff::Timestamp;
 use resources::{
-    Key, Kind, Resource, Status,
+    Key, Kind, Labels, Resource, Status,
     kinds::{
         mesh::{Mesh, MeshServicesMode},
         mesh_identity::{MeshIdentity, MeshIdentityStatus, ProviderType},
         mesh_trust::{BundleType, CaBundle, MeshTrust, MeshTrustStatus, Origin, Pem},
         service_status::Condition,
     },
+    labels,
 };
 use runtime::Shutdown;
 use store::{Dirty, Error, Registrar, Snapshot, Store, Write};
 use topology::matching;
 
-use crate::config::Config;
+use crate::{config::Config, dp_server::renewal::ClockWatch};
 
 /// How long to leave a store alone that failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -53,6 +55,7 @@ pub fn start(registrar: &Arc<Registrar>, config: &Config, files: Files, shutdown
 impl Identities {
     async fn run(&self) {
         let mut changes = self.store.changes();
+        let mut clock = ClockWatch::start();
         let mut dirty = Dirty::Everything;
         loop {
             let settled = self.settle(dirty).await;
@@ -63,6 +66,8 @@ impl Identities {
                     None => return,
                 },
                 () = tokio::time::sleep(PAUSE), if !settled => Dirty::Everything,
+                // Authorities that were made in what is the future now are not valid yet.
+                () = clock.set_back() => Dirty::Everything,
             };
         }
     }
@@ -76,8 +81,9 @@ impl Identities {
         };
         let mut settled = true;
         let all = meshes.iter().flat_map(|mesh| snapshot.in_mesh(Kind::MeshIdentity, mesh));
-        let local: Vec<Arc<Resource>> = all.filter(|it| matching::is_local(it)).cloned().collect();
-        for identity in local {
+        // Those of the global control plane, too: each zone has an authority of its own for them.
+        let all: Vec<Arc<Resource>> = all.cloned().collect();
+        for identity in all {
             match self.reconcile(&identity).await {
                 Ok(()) => {}
                 // What another control plane wrote is on its way here, and is looked at then.
@@ -162,9 +168,12 @@ impl Identities {
         }
         let mut conditions = vec![provider(Ok("ProviderInitialized"), "Provider successfully initialized")];
         if spec.bundled().is_some_and(|bundled| bundled.makes_trust()) {
-            match bundled::trusted(from, identity) {
-                Ok(root) => {
-                    self.trust(&snapshot, identity, &domain, &root).await?;
+            let trusted = match bundled::trusted(from, identity) {
+                Ok(root) => self.trust(&snapshot, identity, &domain, &root).await?,
+                Err(reason) => Err(reason),
+            };
+            match trusted {
+                Ok(()) => {
                     let message = "MeshTrust has been successfully created";
                     conditions.push(condition("MeshTrustCreated", Ok("MeshTrustCreated"), message));
                 }
@@ -187,8 +196,9 @@ impl Identities {
     ) -> Result<Result<(), String>, Error> {
         let snapshot = self.store.snapshot()?;
         let (files, identity, domain) = (self.files.clone(), identity.clone(), domain.to_owned());
+        let stored = snapshot.clone();
         let made = tokio::task::spawn_blocking(move || {
-            let from = Sources { snapshot: &snapshot, files: Some(&files) };
+            let from = Sources { snapshot: &stored, files: Some(&files) };
             bundled::missing(from, &identity, &domain, Timestamp::now())
         });
         let missing = match made.await {
@@ -198,8 +208,12 @@ impl Identities {
         };
         for secret in missing {
             let (mesh, name) = (&*secret.key.mesh, &*secret.key.name);
-            tracing::info!(mesh, name, "secret created for the certificate authority of a MeshIdentity");
-            self.store.write(vec![Write::Create(secret)]).await?;
+            tracing::info!(mesh, name, "secret written for the certificate authority of a MeshIdentity");
+            let write = match snapshot.get(&secret.key) {
+                Some(known) => Write::Update { expected: known.version, resource: secret },
+                None => Write::Create(secret),
+            };
+            self.store.write(vec![write]).await?;
         }
         Ok(Ok(()))
     }
@@ -211,12 +225,22 @@ impl Identities {
         identity: &Resource,
         domain: &str,
         root: &str,
-    ) -> Result<(), Error> {
+    ) -> Result<Result<(), String>, Error> {
         let bundle = CaBundle { type_: BundleType::Pem, pem: Some(Pem { value: root.to_owned() }) };
         let key = Key { kind: Kind::MeshTrust, ..identity.key.clone() };
         let now = Timestamp::now();
         let write = match snapshot.get(&key).and_then(|known| Some((known, known.spec.get::<MeshTrust>()?))) {
-            Some((_, spec)) if spec.pems().any(|pem| bundled::same_certificate(pem, root)) => return Ok(()),
+            Some((_, spec)) if spec.pems().any(|pem| bundled::same_certificate(pem, root)) => {
+                return Ok(Ok(()));
+            }
+            // What is written there is overwritten by its owner.
+            Some((known, _)) if !matching::is_local(known) => {
+                return Ok(Err(format!(
+                    "{} is the global control plane's and does not have the authority of this zone: give it another \
+                     name there",
+                    known.key
+                )));
+            }
             Some((known, spec)) => {
                 let mut spec = spec.clone();
                 spec.ca_bundles.push(bundle);
@@ -229,7 +253,7 @@ impl Identities {
                 Write::Create(Resource {
                     owner: Some(Key::global(Kind::Mesh, identity.mesh())),
                     key,
-                    labels: identity.labels.clone(),
+                    labels: self.labels_of_trust(identity),
                     created: now,
                     modified: now,
                     version: 0,
@@ -243,7 +267,21 @@ impl Identities {
                 })
             }
         };
-        self.store.write(vec![write]).await.map(drop)
+        self.store.write(vec![write]).await.map(|_| Ok(()))
+    }
+
+    /// A MeshTrust that a zone makes is the zone's, also for an identity of global.
+    fn labels_of_trust(&self, identity: &Resource) -> Labels {
+        if matching::is_local(identity) {
+            return identity.labels.clone();
+        }
+        let own = [
+            (labels::MESH, identity.mesh()),
+            (labels::ORIGIN, labels::ORIGIN_ZONE),
+            (labels::ZONE, self.zone.as_str()),
+            (labels::ENV, labels::ENV_UNIVERSAL),
+        ];
+        own.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     }
 }
 

@@ -21,6 +21,7 @@ mod pending_changes;
 mod problems;
 mod progress;
 mod readers;
+mod refusals;
 mod watcher;
 mod zone_acks;
 mod zone_cells;
@@ -51,6 +52,7 @@ pub use holds::HoldTimes;
 use holds::Holds;
 use problems::ProxyProblems;
 use readers::Readers;
+pub use refusals::Refusals;
 use zone_acks::ZoneProxyEvents;
 use zone_cells::ZoneCells;
 
@@ -94,6 +96,7 @@ pub struct Push {
     meter: Arc<Meter>,
     /// What is wrong with the plans of connected proxies.
     problems: ProxyProblems,
+    refusals: Refusals,
     /// Where to leave what changed for those who asked for it.
     subscribers: Mutex<Vec<Arc<PendingChanges>>>,
     /// Up to which revision changes of the store have marked the proxies they affect.
@@ -167,6 +170,7 @@ impl Push {
             woken: AtomicU64::new(0),
             meter: Arc::default(),
             problems: ProxyProblems::default(),
+            refusals: Refusals::default(),
             subscribers: Mutex::default(),
             seen: watch::Sender::default(),
         }
@@ -295,6 +299,11 @@ impl Push {
     /// What is wrong with the plans of the connected proxies of a mesh, each about what it is wrong with.
     pub fn problems(&self, mesh: &str) -> Vec<Problem> {
         self.problems.of_mesh(mesh)
+    }
+
+    /// The proxies that no MeshIdentity is given to, nor a connection.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     fn readers(&self) -> MutexGuard<'_, Readers> {

@@ -357,6 +357,7 @@ fn request_body(operation: Operation) -> Option<Value> {
         Operation::DataplaneToken => object(json!({
             "name": text(), "mesh": text(), "type": text(), "workload": text(), "validFor": text(),
             "tags": { "type": "object", "additionalProperties": texts() },
+            "labels": { "type": "object", "additionalProperties": texts() },
         })),
         Operation::ZoneToken => object(json!({ "zone": text(), "scope": texts(), "validFor": text() })),
         Operation::UserToken => object(json!({ "name": text(), "groups": texts(), "validFor": text() })),

@@ -36,6 +36,7 @@ struct DataplaneRequest {
     tags: BTreeMap<String, Vec<String>>,
     r#type: String,
     workload: String,
+    labels: BTreeMap<String, Vec<String>>,
     valid_for: String,
 }
 
@@ -88,6 +89,9 @@ pub async fn dataplane(mut call: Call) -> Result<Response, Error> {
     let known = ["", "dataplane", "ingress", "egress"];
     let not_a_type = format!("{} is not a valid proxy type", request.r#type);
     found.require(known.contains(&request.r#type.as_str()), "type", not_a_type);
+    for (label, values) in &request.labels {
+        found.require(!values.is_empty(), Path::new("labels").key(label), "must have at least one value");
+    }
     let lifetime = lifetime(&request.valid_for, Some(DEFAULT_LIFETIME), &mut found);
     check(found)?;
     let claims = DataplaneToken {
@@ -96,6 +100,7 @@ pub async fn dataplane(mut call: Call) -> Result<Response, Error> {
         tags: request.tags,
         proxy_type: request.r#type,
         workload: request.workload,
+        labels: request.labels,
     };
     let subject = Subject { mesh: claims.mesh.clone(), name: claims.name.clone() };
     issue(&call, Purpose::Dataplane { mesh: &request.mesh }, &claims, lifetime, subject)

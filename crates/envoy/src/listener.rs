@@ -5,7 +5,8 @@ use std::{net::IpAddr, time::Duration};
 use envoy_types::pb::envoy::{
     config::{core::v3::TrafficDirection, listener::v3 as listener, route::v3::Route},
     extensions::filters::{
-        listener::tls_inspector::v3::TlsInspector, network::http_connection_manager::v3 as hcm,
+        listener::tls_inspector::v3::TlsInspector,
+        network::{direct_response::v3 as direct_response, http_connection_manager::v3 as hcm},
     },
 };
 use plan::{Admin, Inbound, Passthrough, Routing, ServerTls, is_http};
@@ -62,7 +63,7 @@ impl Part for InboundListener<'_> {
                 ServerTls::Permissive => vec![tls_inspector()],
                 // Envoy does not tell which server name was asked for unless it was inspected.
                 ServerTls::Strict if self.asks_for_server_names() => vec![tls_inspector()],
-                ServerTls::Off | ServerTls::Strict => Vec::new(),
+                ServerTls::Off | ServerTls::Strict | ServerTls::Closed => Vec::new(),
             },
             traffic_direction: TrafficDirection::Inbound.into(),
             ..at((inbound.address, inbound.port), inbound.bind, Some(inbound.reuse_port))
@@ -91,6 +92,7 @@ impl InboundListener<'_> {
         match self.inbound.tls {
             ServerTls::Off => vec![self.chain(false, None)],
             ServerTls::Strict => vec![self.chain(true, None)],
+            ServerTls::Closed => vec![closed()],
             // Plain traffic, the application's own TLS, and that of the mesh.
             ServerTls::Permissive => {
                 let tls = |protocols: &[&str]| listener::FilterChainMatch {
@@ -357,6 +359,13 @@ pub(crate) fn at((ip, port): (IpAddr, u16), bind: bool, reuse_port: Option<bool>
         enable_reuse_port: reuse_port.map(bool_value),
         ..Default::default()
     }
+}
+
+/// Ends connections before anything of them is read, so that the application does not notice them.
+fn closed() -> listener::FilterChain {
+    let nothing = direct_response::Config::default();
+    let filters = vec![filter::filter("envoy.filters.network.direct_response", &nothing)];
+    listener::FilterChain { filters, ..Default::default() }
 }
 
 pub(crate) fn tls_inspector() -> listener::ListenerFilter {

@@ -72,6 +72,16 @@ pub fn self_signed(
 }
 
 impl Pair {
+    /// Checks whether the certificate was made in what is the future now, as after a clock was set back.
+    pub fn is_early(&self, now: Timestamp) -> bool {
+        let der = CertificateDer::from_pem_slice(self.certificate.as_bytes());
+        let begins = der.ok().and_then(|der| {
+            let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+            facts(&certificate).ok().map(|facts| facts.not_before)
+        });
+        begins.is_some_and(|begins| now < begins)
+    }
+
     /// Checks that both halves can be read, belong together and are valid now.
     pub fn check(&self, now: Timestamp) -> Result<Facts, Error> {
         let refused = |reason: String| Error::Certificate(reason);

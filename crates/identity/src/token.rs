@@ -37,6 +37,9 @@ pub struct DataplaneToken {
     #[serde(rename(serialize = "Type", deserialize = "type"))]
     pub proxy_type: String,
     pub workload: String,
+    /// Not Kuma's, which skips it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Vec<String>>,
 }
 
 /// What a zone's control plane or proxy proves.
@@ -76,10 +79,11 @@ pub trait Advice {
 
 impl Advice for DataplaneToken {
     fn scope_warning(&self) -> Option<String> {
-        let unscoped = self.name.is_empty() && self.workload.is_empty() && self.tags.is_empty();
+        let unnamed = self.name.is_empty() && self.workload.is_empty();
+        let unscoped = unnamed && self.tags.is_empty() && self.labels.is_empty();
         unscoped.then(|| {
             format!(
-                "any proxy of mesh {:?} can use the token: bind it to one with --name, --workload or --tag",
+                "any proxy of mesh {:?} can use the token: bind it to one with --name, --workload, --label or --tag",
                 self.mesh
             )
         })
@@ -200,10 +204,20 @@ fn decode<C: DeserializeOwned>(
 
 /// The mesh that a token says it is for. Nothing is verified, so this only tells whose keys to verify it with.
 pub fn claimed_mesh(token: &str) -> Option<String> {
+    let mesh = unverified(token, "mesh")?;
+    mesh.as_str().filter(|mesh| !mesh.is_empty()).map(str::to_owned)
+}
+
+/// The labels that a token says it binds, for the client that asked for it. Nothing is verified.
+pub fn claimed_labels(token: &str) -> BTreeMap<String, Vec<String>> {
+    let labels = unverified(token, "labels").and_then(|labels| serde_json::from_value(labels).ok());
+    labels.unwrap_or_default()
+}
+
+fn unverified(token: &str, claim: &str) -> Option<Value> {
     let payload = URL_SAFE_NO_PAD.decode(token.trim().split('.').nth(1)?).ok()?;
     let claims: Map<String, Value> = serde_json::from_slice(&payload).ok()?;
-    let (_, mesh) = claims.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("mesh"))?;
-    mesh.as_str().filter(|mesh| !mesh.is_empty()).map(str::to_owned)
+    claims.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(claim)).map(|(_, value)| value)
 }
 
 /// The id of the key a token names. Nothing else in the token is verified yet.

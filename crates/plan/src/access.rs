@@ -257,6 +257,8 @@ enum InboundRequirement {
     Nothing,
     /// Nothing of clients without TLS, and these clients connect without.
     NothingPlain,
+    /// What no client has: the server waits for its certificate.
+    Closed,
     Permission {
         permissions: Permissions,
         sni: Option<String>,
@@ -270,6 +272,7 @@ impl InboundRequirement {
         let tls = effective.server_tls(server.inbound);
         match effective.permissions(server.inbound) {
             _ if tls == ServerTls::Off => InboundRequirement::Nothing,
+            _ if tls == ServerTls::Closed => InboundRequirement::Closed,
             _ if server.connection.plain => InboundRequirement::NothingPlain,
             None => InboundRequirement::Nothing,
             Some(permissions) => InboundRequirement::Permission {
@@ -285,7 +288,7 @@ impl InboundRequirement {
     /// How many rules decide.
     fn rules(&self) -> usize {
         match self {
-            InboundRequirement::Nothing | InboundRequirement::NothingPlain => 0,
+            InboundRequirement::Nothing | InboundRequirement::NothingPlain | InboundRequirement::Closed => 0,
             InboundRequirement::Permission { permissions, .. } => permissions.rules.len(),
         }
     }
@@ -300,6 +303,7 @@ impl From<&InboundRequirement> for Requirement {
     fn from(requires: &InboundRequirement) -> Requirement {
         match requires {
             InboundRequirement::Nothing | InboundRequirement::NothingPlain => Requirement::Nothing,
+            InboundRequirement::Closed => Requirement::Permission(Permissions::default().into()),
             InboundRequirement::Permission { permissions, .. } => {
                 Requirement::Permission(permissions.clone().into())
             }
@@ -320,6 +324,11 @@ fn check(client: &CallerGroup<'_>, server: &Group<InboundRequirement, Server<'_>
             let reason = "allowed: mTLS is PERMISSIVE and not every server has a certificate yet, so \
             clients connect without TLS and servers do not require certificates";
             (Effect::Allow, None, reason.to_owned())
+        }
+        InboundRequirement::Closed => {
+            let reason = "denied: the server has no certificate yet, because the MeshIdentity that selects it cannot be \
+            used, and it accepts no client without TLS";
+            (Effect::Deny, None, reason.to_owned())
         }
         InboundRequirement::Permission { permissive, .. } if client.key.is_plain() => {
             let effect = if *permissive { Effect::Allow } else { Effect::Deny };

@@ -27,7 +27,7 @@ use resources::{
     policy::{self as row, Shape, Side},
 };
 use serde::de::DeserializeOwned;
-use topology::{ClientClass, Destination, DestinationId, MeshSnapshot, Mode, MtlsMode};
+use topology::{ClientClass, Destination, DestinationId, MeshSnapshot, Mode, MtlsMode, Vouched};
 
 use crate::{
     ServerTls,
@@ -69,6 +69,8 @@ pub struct Applying {
     policies: [Vec<Arc<Policy>>; KINDS.len()],
     /// The KRI of the MeshIdentity that the proxy is given.
     pub identity: Option<Arc<str>>,
+    /// A MeshIdentity is to certify the proxy, and it is not given: inbounds without another certificate stay closed.
+    pub awaits_identity: bool,
     /// What servers see of the proxy, where it is offered only what they let it call.
     pub trimmed: Option<ClientClass>,
     /// Whether calls to the rest are answered.
@@ -95,9 +97,20 @@ impl Applying {
         Applying {
             policies,
             identity: identity.map(|kri| kri.to_string().into()),
+            awaits_identity: snapshot.awaits_identity(dataplane),
             trimmed: enforced.then(|| ClientClass::of(snapshot, dataplane)),
             stub: enforced && trimming.stub,
         }
+    }
+
+    /// As [`Applying::of`], for a connected proxy, which is given no identity that its token does not vouch for.
+    pub fn of_proxy(snapshot: &MeshSnapshot, dataplane: &Resource, vouched: &Vouched) -> Applying {
+        let applying = Applying::of(snapshot, dataplane);
+        let chosen = || snapshot.identities.unvouched(dataplane, &snapshot.zone, vouched);
+        if applying.identity.is_none() || chosen().is_empty() {
+            return applying;
+        }
+        Applying { identity: None, awaits_identity: true, ..applying }
     }
 
     /// The policies for all sidecars of the zone, as far as their kinds say something to an egress.
@@ -111,7 +124,7 @@ impl Applying {
                 .cloned()
                 .collect()
         });
-        Applying { policies, identity: None, trimmed: None, stub: false }
+        Applying { policies, ..Applying::default() }
     }
 
     /// The policies of a kind; none of a kind without an effect.
@@ -201,9 +214,13 @@ impl<'a> Effective<'a> {
 
     /// How an inbound treats its clients: as MeshTLS says, or else as the mesh does.
     pub fn server_tls(&self, inbound: &Inbound) -> ServerTls {
+        let by_policy = || security::mode(&self.inbound_rules(Kind::MeshTLS, inbound));
         match self.server_tls_by_default() {
             ServerTls::Off => ServerTls::Off,
-            of_mesh => security::mode(&self.inbound_rules(Kind::MeshTLS, inbound)).unwrap_or(of_mesh),
+            // Who accepts clients without TLS accepts them before there is a certificate, too.
+            ServerTls::Closed if by_policy() == Some(ServerTls::Permissive) => ServerTls::Off,
+            ServerTls::Closed => ServerTls::Closed,
+            of_mesh => by_policy().unwrap_or(of_mesh),
         }
     }
 
@@ -211,6 +228,7 @@ impl<'a> Effective<'a> {
     pub fn server_tls_by_default(&self) -> ServerTls {
         match self.snapshot.mtls.as_ref().map(|mtls| mtls.mode) {
             _ if self.applying.identity.is_some() => ServerTls::Strict,
+            None if self.applying.awaits_identity => ServerTls::Closed,
             None => ServerTls::Off,
             Some(MtlsMode::Strict) => ServerTls::Strict,
             Some(MtlsMode::Permissive) => ServerTls::Permissive,

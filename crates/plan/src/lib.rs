@@ -104,7 +104,7 @@ pub use reads::{Dependency, Reads};
 pub use redirection::Redirection;
 pub use retries::Retry;
 pub use route::{Action, Change, Route, Routing, Share, is_http};
-pub use security::{Security, TlsParameters};
+pub use security::{Security, TlsParameters, in_words, token_flags};
 pub use stub::{Refusal, Stub};
 pub use telemetry::{Collector, Reporter};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
@@ -256,6 +256,8 @@ pub enum ServerTls {
     Off,
     Strict,
     Permissive,
+    /// Every connection ends: clients are to be asked for certificates, and there is none to show yet.
+    Closed,
 }
 
 /// Offer the application a destination at an address of its own.
@@ -337,7 +339,7 @@ struct Context<'a> {
 /// Plans the proxy of the Dataplane named in `traits`.
 pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyPlan, Error> {
     let dataplane = dataplane(snapshot, traits)?;
-    let applying = Applying::of(snapshot, dataplane);
+    let applying = Applying::of_proxy(snapshot, dataplane, &traits.vouched);
     let own = own(snapshot, traits, &applying)?;
     let class = Class::of(traits, dataplane, Calls::of(dataplane), applying);
     let outgoing = outgoing(snapshot, &class);
@@ -404,7 +406,7 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
     let networking = &*redirection::networking(traits.redirection, networking);
     let context = OwnContext { snapshot, mesh, traits, dataplane, networking, names, effective, logs };
     let mut problems = Vec::new();
-    security::problems(snapshot, dataplane, &mut problems);
+    security::problems(&context, &mut problems);
     let mut collectors = logs.clusters(traits, &mut problems);
     collectors.extend(traces.collector(traits, &mut problems));
     let inbounds = inbound::plan(&context, &mut problems);

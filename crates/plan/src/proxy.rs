@@ -7,6 +7,7 @@ use std::{
 };
 
 use resources::{Key, Kind};
+use topology::Vouched;
 
 use crate::{AdminNames, CertificateFiles, Redirection};
 
@@ -59,6 +60,8 @@ pub struct ProxyTraits {
     pub metrics_certificate: Option<Arc<CertificateFiles>>,
     /// Which statistics it was started with ([`crate::Counting`]); `None` for all.
     pub counted: Option<Arc<str>>,
+    /// What its token says about it, which it cannot choose.
+    pub vouched: Vouched,
 }
 
 impl ProxyTraits {
@@ -93,6 +96,7 @@ impl ProxyTraits {
             counted: None,
             host_ip: None,
             metrics_certificate: None,
+            vouched: Vouched::Everything,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! TLS between proxies of the mesh: mutual TLS, and MeshTLS.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use policy::InboundRule;
 use resources::{
@@ -11,12 +11,15 @@ use resources::{
         target_ref::TargetRefKind,
         tls::TlsCipher,
     },
+    labels,
     naming::system,
 };
 
 use topology::MeshSnapshot;
 
-use crate::{Applying, Code, Names, Problem, SecretNames, ServerTls, TlsVersion, external::tls_version};
+use crate::{
+    Applying, Code, Names, OwnContext, Problem, SecretNames, ServerTls, TlsVersion, external::tls_version,
+};
 
 /// What a proxy needs for mutual TLS, on both sides of its connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -91,7 +94,8 @@ pub(crate) fn mode(rules: &[InboundRule]) -> Option<ServerTls> {
 }
 
 /// Says why a proxy is not given the identity that selects it.
-pub(crate) fn problems(snapshot: &MeshSnapshot, dataplane: &Resource, problems: &mut Vec<Problem>) {
+pub(crate) fn problems(context: &OwnContext<'_>, problems: &mut Vec<Problem>) {
+    let OwnContext { snapshot, dataplane, .. } = context;
     let Some(identity) = snapshot.identities.of(dataplane) else { return };
     let Some(spec) = identity.spec.get::<MeshIdentity>() else { return };
     let Some(provider) = &spec.provider else { return };
@@ -104,13 +108,51 @@ pub(crate) fn problems(snapshot: &MeshSnapshot, dataplane: &Resource, problems: 
         }
         _ if !topology::identities::is_ready(identity) => "it is not ready".to_owned(),
         _ if snapshot.trusts.is_empty() => "there is no MeshTrust, so no proxy would trust it".to_owned(),
-        _ => return,
+        _ => return problems.extend(unvouched(context, identity)),
     };
-    let text = format!("MeshIdentity {:?}: {reason}", identity.name());
+    let closed = match context.effective.server_tls_by_default() {
+        ServerTls::Closed => {
+            "; until it can be used, inbounds end every connection unless a MeshTLS is Permissive"
+        }
+        _ => "",
+    };
+    let text = format!("MeshIdentity {:?}: {reason}{closed}", identity.name());
     problems.push(match identity.kri("") {
         Some(kri) => Problem::about(Code::IdentityWithoutEffect, kri, text),
         None => Problem::new(Code::IdentityWithoutEffect, text),
     });
+}
+
+/// The labels that the token of a connected proxy would have to bind. The text is the same for all such proxies, so
+/// that they make one finding.
+fn unvouched(context: &OwnContext<'_>, identity: &Resource) -> Option<Problem> {
+    let OwnContext { snapshot, dataplane, traits, .. } = context;
+    let chosen = snapshot.identities.unvouched(dataplane, &snapshot.zone, &traits.vouched);
+    if chosen.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "connected proxies are not given the identity, because it names them by {} and their tokens do not bind that: \
+         start them again with tokens of 'kumactl generate dataplane-token {}'",
+        in_words(&chosen),
+        token_flags(chosen.iter().map(|label| (label.as_str(), "VALUE")))
+    );
+    Some(Problem::about(Code::IdentityNotVouched, identity.kri("")?, text))
+}
+
+/// Lists labels in words.
+pub fn in_words(labels: &BTreeSet<String>) -> String {
+    let quoted: Vec<String> = labels.iter().map(|label| format!("label {label:?}")).collect();
+    quoted.join(" and ")
+}
+
+/// The flags by which `kumactl` makes a token that binds these labels.
+pub fn token_flags<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let flag = |(label, value): (&str, &str)| match label {
+        labels::WORKLOAD => format!("--workload {value}"),
+        _ => format!("--label {label}={value}"),
+    };
+    labels.map(flag).collect::<Vec<_>>().join(" ")
 }
 
 fn folded(rules: &[InboundRule]) -> Option<Arc<Conf>> {

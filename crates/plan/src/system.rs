@@ -74,9 +74,10 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
 /// takes clients of its own.
 fn lets_in(context: &OwnContext<'_>) -> bool {
     let inbounds = &context.networking.inbound;
+    let is_strict = |tls: ServerTls| matches!(tls, ServerTls::Strict | ServerTls::Closed);
     let asks = || match inbounds.is_empty() {
-        true => context.effective.server_tls_by_default() == ServerTls::Strict,
-        false => inbounds.iter().any(|inbound| context.effective.server_tls(inbound) == ServerTls::Strict),
+        true => is_strict(context.effective.server_tls_by_default()),
+        false => inbounds.iter().any(|inbound| is_strict(context.effective.server_tls(inbound))),
     };
     context.networking.gateway.is_some() || !context.traits.strict_inbound_ports || !asks()
 }

@@ -105,6 +105,10 @@ codes! {
         "A VirtualOutbound selects inbounds and creates no hostname for some of them: its templates give no valid host or \
          port with their tags, or the mesh has more hostnames than the limit.",
         "Guard tags that may be missing (`{{if .port}}{{.port}}{{else}}8080{{end}}`), or select less.";
+    IdentityNotVouched = "identity-not-vouched", Error,
+        "A MeshIdentity names proxies by labels, and the tokens of proxies do not bind these labels, so the proxies could be \
+         any workload. They are not given the identity, and cannot connect.",
+        "Give each proxy a token that binds the labels that the finding names, and start it again.";
     IdentityWithoutEffect = "identity-without-effect", Warning,
         "The MeshIdentity that selects a proxy cannot be used for it, so the proxy has no certificate from it.",
         "Look at the status of the MeshIdentity, and at what the finding says.";

@@ -7,8 +7,9 @@ use std::{
 };
 
 use resources::{
-    Key, Resource, Status,
+    Key, Labels, Resource, Status,
     kinds::{mesh_identity::MeshIdentity, mesh_trust::MeshTrust},
+    labels,
     naming::SpiffeId,
 };
 
@@ -20,6 +21,32 @@ const READY: (&str, &str) = ("Ready", "True");
 pub struct Identities {
     /// The one that comes first among those that select a Dataplane is its own.
     by_precedence: Arc<Vec<Arc<Resource>>>,
+}
+
+/// Labels of a Dataplane that the token of its proxy answers for; the proxy chooses all others. Cheap to clone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum Vouched {
+    /// Every label, because the control plane asks for no tokens.
+    #[default]
+    Everything,
+    /// The values that a token allows, by label.
+    Labels(Arc<BTreeMap<String, BTreeSet<String>>>),
+}
+
+impl Vouched {
+    /// Checks whether a label of a Dataplane is not the proxy's own choice. The control plane itself answers for where
+    /// the Dataplane is and what it is.
+    fn answers_for(&self, dataplane: &Resource, zone: &str, name: &str, value: &str) -> bool {
+        let Vouched::Labels(bound) = self else { return true };
+        let by_control_plane = match name {
+            labels::MESH => value == dataplane.mesh(),
+            labels::ZONE => value == zone,
+            labels::ENV => value == labels::ENV_UNIVERSAL,
+            labels::PROXY_TYPE => true,
+            _ => false,
+        };
+        by_control_plane || bound.get(name).is_some_and(|allowed| allowed.contains(value))
+    }
 }
 
 /// The MeshTrusts of a mesh. Cheap to clone.
@@ -47,6 +74,10 @@ impl Identities {
         self.by_precedence.is_empty()
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.by_precedence.iter()
+    }
+
     /// Whether some proxies may have an identity.
     pub fn any_ready(&self) -> bool {
         self.by_precedence.iter().any(|identity| is_ready(identity))
@@ -63,6 +94,30 @@ impl Identities {
         let identity = self.of(dataplane)?;
         spec(identity)?.spiffe_id(identity, dataplane, zone).ok()
     }
+
+    /// Names the labels that decide the SPIFFE ID of a Dataplane and that nothing answers for: those by which its
+    /// identity selects it, and those that the path reads.
+    pub fn unvouched(&self, dataplane: &Resource, zone: &str, vouched: &Vouched) -> BTreeSet<String> {
+        let proven = |(name, value): (&String, &String)| vouched.answers_for(dataplane, zone, name, value);
+        let chosen: BTreeSet<&String> =
+            dataplane.labels.iter().filter(|label| !proven(*label)).map(|(name, _)| name).collect();
+        let given = self.spiffe_id(dataplane, zone);
+        if chosen.is_empty() || given.is_none() {
+            return BTreeSet::new();
+        }
+        // Templates are programs: the ID is proven if the proven labels alone give the same one.
+        let differs_without = |dropped: &dyn Fn(&String) -> bool| {
+            let kept = dataplane.labels.iter().filter(|(name, _)| !dropped(name));
+            let labels: Labels = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
+            self.spiffe_id(&Resource { labels, ..dataplane.clone() }, zone) != given
+        };
+        if !differs_without(&|name| chosen.contains(name)) {
+            return BTreeSet::new();
+        }
+        let decisive = chosen.iter().filter(|label| differs_without(&|name| name == **label));
+        let decisive: BTreeSet<String> = decisive.map(|label| (*label).clone()).collect();
+        if decisive.is_empty() { chosen.into_iter().cloned().collect() } else { decisive }
+    }
 }
 
 /// The identity that a proxy is given: `None` while the one that is its own is not ready, or no proxy would trust it.
@@ -75,6 +130,17 @@ pub(crate) fn given<'a>(
     let own = identities.of(dataplane).filter(|_| !trusts.is_empty())?;
     is_ready(own).then_some(())?;
     Some((own, identities.spiffe_id(dataplane, zone)?))
+}
+
+/// Checks whether a Dataplane is to get a certificate from an identity and does not get it yet.
+pub(crate) fn awaits(identities: &Identities, trusts: &Trusts, zone: &str, dataplane: &Resource) -> bool {
+    // Without a provider an identity names proxies and certifies none.
+    let certifies = |identity: &Arc<Resource>| spec(identity).is_some_and(|spec| spec.provider.is_some());
+    // A global control plane has no proxies: their zones bring identities into effect.
+    let in_zone = !zone.is_empty();
+    in_zone
+        && identities.of(dataplane).is_some_and(certifies)
+        && given(identities, trusts, zone, dataplane).is_none()
 }
 
 impl PartialEq for Identities {

@@ -31,7 +31,7 @@ pub mod zones;
 
 pub use destination::{ClientTls, Destination, DestinationId, External, Protocol};
 pub use endpoint::{Endpoint, Endpoints, Instance};
-pub use identities::{Identities, Trusts};
+pub use identities::{Identities, Trusts, Vouched};
 pub use reachability::{ClientClass, Inactive, Mode, ModeSource, Reachability, Row, Trimming};
 pub use snapshot::{MeshSnapshot, Mtls, MtlsMode};
 pub use state::{Affected, Change, MeshUpdate, PolicyChange, State};

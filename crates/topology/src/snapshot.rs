@@ -115,6 +115,11 @@ impl MeshSnapshot {
         Some(self.given(dataplane)?.1)
     }
 
+    /// Checks whether a MeshIdentity that certifies selects a proxy and cannot be given to it.
+    pub fn awaits_identity(&self, dataplane: &Resource) -> bool {
+        identities::awaits(&self.identities, &self.trusts, &self.zone, dataplane)
+    }
+
     fn given(&self, dataplane: &Resource) -> Option<(&Arc<Resource>, SpiffeId)> {
         identities::given(&self.identities, &self.trusts, &self.zone, dataplane)
     }

@@ -1,6 +1,7 @@
 //! A proxy of its own for a test: a `kuma-dp` with a real Envoy, on a loopback address of its own.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{PipeReader, Read, Write},
     net::Ipv4Addr,
@@ -16,7 +17,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{ControlPlane, Log, Profile, envoy, eventually, own_port, program};
@@ -84,7 +85,7 @@ impl RunningProxy {
         };
         let token = match &options.token {
             Some(token) => token.clone(),
-            None => dataplane_token(control_plane, &mesh, &name)?,
+            None => token_with_labels(control_plane, &mesh, &name, &dataplane["labels"])?,
         };
         let (token, dataplane) = (file("token", &token)?, file("dataplane.json", &dataplane.to_string())?);
         let ([stdout, stderr], unread) = options.log.open(&work_dir.path().join("agent.log"))?;
@@ -242,7 +243,19 @@ fn joined(mut chunks: &str) -> Option<String> {
 
 /// A token for one proxy.
 pub fn dataplane_token(control_plane: &ControlPlane, mesh: &str, name: &str) -> anyhow::Result<String> {
-    let request = json!({"mesh": mesh, "name": name, "validFor": "1h"});
+    token_with_labels(control_plane, mesh, name, &Value::Null)
+}
+
+/// A token for one proxy with these labels, which MeshIdentities may name it by.
+fn token_with_labels(
+    control_plane: &ControlPlane,
+    mesh: &str,
+    name: &str,
+    labels: &Value,
+) -> anyhow::Result<String> {
+    let bound: BTreeMap<&String, [&Value; 1]> =
+        labels.as_object().into_iter().flatten().map(|(label, value)| (label, [value])).collect();
+    let request = json!({"mesh": mesh, "name": name, "labels": bound, "validFor": "1h"});
     let answer = control_plane.client().post("/tokens/dataplane", &request)?;
     ensure!(answer.status == 200, "no token: {} {}", answer.status, answer.body);
     Ok(answer.body)

@@ -43,6 +43,8 @@ fn tokens_made_here_are_valid_for_the_public_half_of_the_key() {
         "a=2",
         "--workload",
         "w",
+        "--label",
+        "app=payments",
         "--proxy-type",
         "dataplane",
     ]);
@@ -56,7 +58,8 @@ fn tokens_made_here_are_valid_for_the_public_half_of_the_key() {
             mesh: "shop".into(),
             tags,
             proxy_type: "dataplane".into(),
-            workload: "w".into()
+            workload: "w".into(),
+            labels: BTreeMap::from([("app".to_owned(), vec!["payments".to_owned()])]),
         }
     );
     let (claims, _): (ZoneToken, _) =
@@ -94,18 +97,30 @@ fn tokens_made_by_the_control_plane_are_passed_on() {
     let program = Program::at(&control_plane.url);
     let now = Timestamp::now();
     let made = program
-        .run(&["generate", "dataplane-token", "--name", "web", "--tag", "a=1", "--valid-for", "90m"])
+        .run(&[
+            "generate",
+            "dataplane-token",
+            "--name",
+            "web",
+            "--tag",
+            "a=1",
+            "--label",
+            "b=2",
+            "--valid-for",
+            "90m",
+        ])
         .ok();
     assert_eq!(made.err, "");
     let (claims, _): (DataplaneToken, _) = token::validate_with(&made.out, &public, now).unwrap();
     assert_eq!((claims.name.as_str(), claims.mesh.as_str()), ("web", "default"));
     assert_eq!(claims.tags["a"], ["1"]);
+    assert_eq!(claims.labels["b"], ["2"]);
     let later = now.checked_add(std::time::Duration::from_secs(91 * 60)).unwrap();
     assert!(token::validate_with::<DataplaneToken>(&made.out, &public, later).is_err());
     let asked = |n: usize| control_plane.requests()[n].json();
     assert_eq!(
         asked(0),
-        json!({"name": "web", "mesh": "default", "tags": {"a": ["1"]}, "type": "", "workload": "", "validFor": "1h30m0s"})
+        json!({"name": "web", "mesh": "default", "tags": {"a": ["1"]}, "type": "", "workload": "", "validFor": "1h30m0s", "labels": {"b": ["2"]}})
     );
     let made =
         program.run(&["generate", "zone-token", "--zone", "east", "--valid-for", "24h", "-o", "json"]).ok();

@@ -44,6 +44,7 @@ pub fn start(
     expiries.set(server.name(), current.check(Timestamp::now())?.not_after.as_second());
     let follower = Follower {
         server,
+        is_generated: server.given(config).is_none(),
         files: server.files(config),
         current,
         switch,
@@ -66,6 +67,7 @@ pub fn start(
 struct Follower {
     server: Server,
     files: (PathBuf, PathBuf),
+    is_generated: bool,
     current: Pair,
     switch: Switch,
     shown: Option<ServerCertificate>,
@@ -93,6 +95,7 @@ impl Follower {
 
     /// Reads the files, and shows their certificate if it is another one.
     async fn look(&mut self) -> Result<()> {
+        self.generate_again()?;
         let read = async |path: &PathBuf| {
             let text = tokio::fs::read_to_string(path).await;
             text.with_context(|| format!("cannot read {}", path.display()))
@@ -115,6 +118,22 @@ impl Follower {
         }
         let (server, file) = (self.server.name(), self.files.0.display());
         tracing::info!(server, %file, %expires, names, "TLS certificate replaced");
+        Ok(())
+    }
+
+    /// Replaces a generated certificate that is not valid yet: the clock was set back. The servers of one control plane
+    /// share it, and the first that looks replaces it for all.
+    fn generate_again(&self) -> Result<()> {
+        let now = Timestamp::now();
+        let certificate = &self.files.0;
+        let key = &self.files.1;
+        if !self.is_generated || !self.current.is_early(now) {
+            return Ok(());
+        }
+        let stored = Pair { certificate: super::read(certificate)?, key: super::read(key)? };
+        if stored.is_early(now) {
+            super::generate(certificate, key, &self.xds_host, now)?;
+        }
         Ok(())
     }
 

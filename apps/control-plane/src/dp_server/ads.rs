@@ -14,7 +14,7 @@ use axum::extract::{Request, State};
 use http::Response;
 use jiff::Timestamp;
 use plan::{Problem, ProxyKind};
-use resources::Kind;
+use resources::{Kind, Resource};
 use runtime::Backoff;
 use tokio::{sync::watch, time::Instant};
 use tonic::Status;
@@ -36,8 +36,8 @@ use super::{
     introduction,
     registration::Registration,
     renewal,
-    secrets::{self, Issued, PAUSE},
-    status,
+    secrets::{Issued, PAUSE},
+    status, unvouched,
 };
 use crate::push::{Confirmation, Connected, Current, Delivery, SecretChanges, Work};
 
@@ -204,6 +204,7 @@ impl<P: Protocol> Session<'_, P> {
         loop {
             let watcher = self.connected.watcher.clone();
             let (next_look, next_step) = (self.next_look(), earlier(self.next_telling(), self.second_try));
+            let since = self.issued.iter().chain(&self.zone_issued).filter_map(Issued::since).max();
             // Boxed is what happens rarely and needs much room meanwhile: the task of an idle stream stays small.
             tokio::select! {
                 request = incoming.next() => {
@@ -216,7 +217,7 @@ impl<P: Protocol> Session<'_, P> {
                     if changed.is_err() { return Ok(()) }
                     Box::pin(self.on_secrets()).await?;
                 }
-                () = renewal::due(next_look) => Box::pin(self.on_time()).await?,
+                () = renewal::due(next_look, since) => Box::pin(self.on_time()).await?,
                 () = expiry(next_step) => Box::pin(self.on_step()).await?,
             }
         }
@@ -273,13 +274,7 @@ impl<P: Protocol> Session<'_, P> {
         self.restore_at = None;
         // The Dataplane may be another one than the proxy connected as, and that one's configuration is not its own.
         self.registration.credentials().allow_stored(&next.dataplane)?;
-        if self.current.is_none()
-            && next.dataplane.kind() == Kind::Dataplane
-            && let Some(refused) =
-                secrets::misnamed(&self.context, self.registration.credentials(), &next.dataplane)
-        {
-            return Err(refused);
-        }
+        self.check_identity(&next.dataplane)?;
         // Reported once, not with every other change.
         let before: Vec<&Problem> = self.current.iter().flat_map(Current::problems).collect();
         for problem in next.problems().filter(|problem| !before.contains(problem)) {
@@ -292,6 +287,21 @@ impl<P: Protocol> Session<'_, P> {
         // Certificates do not depend on what the proxy calls, but for an egress, which acts in the meshes it leads out of.
         let same = before.is_some_and(|before| before.zone_secrets == zone_secrets);
         if same && work < Work::Everything { self.hand_over().await } else { self.send_target().await }
+    }
+
+    /// Compares the token with what the proxy's MeshIdentity names it by, when the proxy connects and when its labels
+    /// become others. One that is connected when the MeshIdentity changes stays, and is not given the identity.
+    fn check_identity(&self, dataplane: &Resource) -> Result<(), Status> {
+        if dataplane.kind() != Kind::Dataplane {
+            return Ok(());
+        }
+        if self.current.is_none() {
+            unvouched::check_named(&self.context, dataplane)?;
+        }
+        match &self.current {
+            Some(current) if current.dataplane.labels == dataplane.labels => Ok(()),
+            _ => unvouched::admit(&self.context, self.registration.credentials(), dataplane),
+        }
     }
 
     /// Sees to the proxy's secrets and hands everything to the state machine.

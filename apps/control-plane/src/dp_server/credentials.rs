@@ -5,13 +5,17 @@
 //! a configuration, a certificate, a place in the store. The Dataplane may have been replaced since the proxy
 //! connected, and a token does not follow such a change.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use identity::{DataplaneToken, Error, Purpose, ZoneToken};
 use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Labels, Resource, Spec, kinds::dataplane::Dataplane, labels};
 use store::Snapshot;
 use tonic::Status;
+use topology::Vouched;
 
 use super::Context;
 
@@ -133,12 +137,13 @@ impl Credentials {
         }
     }
 
-    /// Whether the token says which workload the proxy is. Where no token is required, every proxy is accepted.
-    pub fn says_workload(&self) -> bool {
-        self.0.as_ref().is_none_or(|verified| match &verified.claims {
-            Claims::Dataplane(claims) => !claims.workload.is_empty(),
-            Claims::Zone(..) => true,
-        })
+    /// The labels of the Dataplane that the token answers for.
+    pub fn vouched(&self) -> Vouched {
+        match self.0.as_ref().map(|verified| &verified.claims) {
+            // No MeshIdentity names a zone proxy.
+            None | Some(Claims::Zone(..)) => Vouched::Everything,
+            Some(Claims::Dataplane(claims)) => Vouched::Labels(Arc::new(bound_labels(claims))),
+        }
     }
 
     /// Whether the proxy may have this name, whatever else its Dataplane says.
@@ -214,6 +219,19 @@ fn purpose_of(mesh: &str) -> &'static str {
     if mesh.is_empty() { "zone" } else { "dataplane" }
 }
 
+/// The values that a token allows, by label. Those for the name and the workload are claims of their own.
+fn bound_labels(claims: &DataplaneToken) -> BTreeMap<String, BTreeSet<String>> {
+    let listed =
+        claims.labels.iter().map(|(label, allowed)| (label.clone(), allowed.iter().cloned().collect()));
+    let mut bound: BTreeMap<String, BTreeSet<String>> = listed.collect();
+    for (label, value) in [(labels::DISPLAY_NAME, &claims.name), (labels::WORKLOAD, &claims.workload)] {
+        if !value.is_empty() {
+            bound.entry(label.to_owned()).or_default().insert(value.clone());
+        }
+    }
+    bound
+}
+
 /// A claim that a token does not make may be anything.
 fn same(what: &str, wanted: &str, is: &str) -> Result<(), String> {
     if wanted.is_empty() || wanted == is {
@@ -250,6 +268,15 @@ fn check_name(claims: &DataplaneToken, proxy: &Key) -> Result<(), String> {
 fn check_dataplane(claims: &DataplaneToken, dataplane: &Dataplane, labels: &Labels) -> Result<(), String> {
     let workload = labels.get(labels::WORKLOAD).map(String::as_str).unwrap_or_default();
     same("workload", &claims.workload, workload)?;
+    for (label, allowed) in &claims.labels {
+        match labels.get(label) {
+            None => return Err(format!("it is for label {label:?}, which the Dataplane does not have")),
+            Some(value) if !allowed.contains(value) => {
+                return Err(format!("it is for label {label:?} of {allowed:?}, the Dataplane has {value:?}"));
+            }
+            Some(_) => {}
+        }
+    }
     for (tag, allowed) in &claims.tags {
         let values: Vec<&String> = tag_sets(dataplane).filter_map(|tags| tags.get(tag)).collect();
         if values.is_empty() {

@@ -7,6 +7,7 @@ use resources::{Draft, Key, Kind};
 use serde_json::Value;
 use store::Snapshot;
 use tonic::Status;
+use topology::Vouched;
 
 use super::{Context, bootstrap, credentials::Credentials, features};
 
@@ -152,6 +153,8 @@ pub fn traits(mesh: &str, name: &str, metadata: &Value) -> ProxyTraits {
             _ => None,
         },
         counted: text(bootstrap::COUNTED).map(Arc::from),
+        // Its token is looked at apart.
+        vouched: Vouched::Everything,
     }
 }
 

@@ -18,18 +18,17 @@ use jiff::Timestamp;
 use plan::SecretNames;
 use resources::{
     Key, Kind, Resource,
-    kinds::{dataplane_insight::CertificateStatus, mesh::Mesh, mesh_identity::MeshIdentity},
+    kinds::{dataplane_insight::CertificateStatus, mesh::Mesh},
     labels,
     naming::{SpiffeId, spiffe, system},
 };
 use store::{Snapshot, registrar::Mode};
 use tokio::sync::Semaphore;
-use tonic::Status;
 use topology::Trusts;
 use xds::{Encoded, Target, Type};
 
-use super::{Context, credentials::Credentials, proxy::IdentifiedProxy, renewal};
-use crate::push::lock;
+use super::{Context, credentials::Credentials, proxy::IdentifiedProxy, renewal, unvouched};
+use crate::{early_roots, push::lock};
 
 /// How the name of a secret begins that a MeshIdentity stands behind: it is the KRI.
 const IDENTITY: &str = "kri_mid_";
@@ -73,6 +72,8 @@ impl Default for Secrets {
 #[derive(Debug)]
 struct MeshSecrets {
     as_of: u64,
+    /// A clock that shows an earlier time makes authorities too young.
+    read_at: Timestamp,
     /// The backend that signs; `None` while the mesh has no mTLS of its own.
     backend: Option<String>,
     /// Every backend of the mesh; all are trusted.
@@ -106,6 +107,8 @@ pub struct Issued {
     pub certificate: Arc<workload::Facts>,
     backends: Arc<[String]>,
     renew_at: Timestamp,
+    /// A clock that shows an earlier time makes the certificate too young; `None` where nothing is to be done about it.
+    since: Option<Timestamp>,
 }
 
 impl Issued {
@@ -124,6 +127,11 @@ impl Issued {
         self.renew_at
     }
 
+    /// The time before which the certificate is to be replaced.
+    pub fn since(&self) -> Option<Timestamp> {
+        self.since
+    }
+
     /// What the proxy's insight says about its certificate, which is new.
     pub fn status(&self) -> CertificateStatus {
         CertificateStatus {
@@ -139,6 +147,7 @@ impl Issued {
     #[must_use]
     pub fn retry_after(mut self, pause: Duration) -> Issued {
         self.renew_at = renewal::after(pause);
+        self.since = None;
         self
     }
 }
@@ -168,7 +177,7 @@ impl Secrets {
         let key = proxy.key();
         let stored = snapshot.get(&key).ok_or_else(|| anyhow::anyhow!("there is no {key}"))?;
         credentials.allow_stored(stored)?;
-        let Certified { by, identity, uris } = certified(context, &of_mesh, stored, names)?;
+        let Certified { by, identity, uris } = certified(context, &of_mesh, stored, credentials, names)?;
         let (place, backend, names_in_it) = (&*names.identity, &*by, &*uris);
         let mut wanted =
             CertificateRequest { proxy: &key, place, mesh, backend, names: names_in_it, fresh_key: None };
@@ -190,6 +199,7 @@ impl Secrets {
         Ok(Issued {
             identity: offer.certificate,
             authorities: of_mesh.authorities(&names.authorities, encoder),
+            since: Some(offer.facts.issued_at),
             certificate: offer.facts,
             backends: if identity.is_some() { [by].into() } else { of_mesh.backends.clone() },
             renew_at: offer.ask_again,
@@ -228,6 +238,7 @@ impl Secrets {
         Ok(Issued {
             identity: offer.certificate,
             authorities: of_mesh.authorities(&names.authorities, encoder),
+            since: Some(offer.facts.issued_at),
             certificate: offer.facts,
             backends: of_mesh.backends.clone(),
             renew_at: offer.ask_again,
@@ -260,17 +271,21 @@ impl Secrets {
         // Counted before looking, so that what is kept can only be newer than its number.
         let changes = context.push.secrets_changed().borrow().of(mesh);
         let known = || lock(&self.meshes).get(mesh).cloned();
-        if let Some(known) = known().filter(|known| known.as_of >= changes) {
+        let is_current = |known: &Arc<MeshSecrets>| {
+            known.as_of >= changes && known.read_at.duration_since(now) <= renewal::CORRECTION
+        };
+        if let Some(known) = known().filter(is_current) {
             return Ok(known);
         }
         let turn = lock(&self.reading).entry(mesh.clone()).or_default().clone();
         let _reading = turn.lock().await;
         let before = match known() {
-            Some(known) if known.as_of >= changes => return Ok(known),
+            Some(known) if is_current(&known) => return Ok(known),
             before => before,
         };
         let snapshot = self.with_authorities(context, mesh, now).await?;
-        let read = Arc::new(MeshSecrets::read(self.sources(&snapshot), mesh, changes, before.as_deref())?);
+        let read =
+            Arc::new(MeshSecrets::read(self.sources(&snapshot), mesh, changes, now, before.as_deref())?);
         if before.is_some() {
             self.issuer.forgive(mesh);
         }
@@ -309,6 +324,7 @@ impl Secrets {
                 "secret created for the certificate authority of the mesh"
             );
         }
+        early_roots::renew(&context.registrar, mesh, now).await?;
         Ok(context.registrar.store().snapshot()?)
     }
 }
@@ -318,6 +334,7 @@ impl MeshSecrets {
         from: Sources<'_>,
         mesh: &str,
         as_of: u64,
+        read_at: Timestamp,
         before: Option<&MeshSecrets>,
     ) -> anyhow::Result<MeshSecrets> {
         let spec = from.snapshot.get(&Key::global(Kind::Mesh, mesh)).and_then(|mesh| mesh.spec.get::<Mesh>());
@@ -334,7 +351,17 @@ impl MeshSecrets {
         let authorities = before.map(|before| lock(&before.authorities).clone()).unwrap_or_default();
         let (authorities, roots) = (Mutex::new(authorities), roots.pem);
         let (authority, of_identities) = (Mutex::default(), Mutex::default());
-        Ok(MeshSecrets { as_of, backend, backends, roots, trusted, authorities, authority, of_identities })
+        Ok(MeshSecrets {
+            as_of,
+            read_at,
+            backend,
+            backends,
+            roots,
+            trusted,
+            authorities,
+            authority,
+            of_identities,
+        })
     }
 
     /// The roots as they are sent under a name, encoded once for all proxies.
@@ -390,6 +417,7 @@ fn certified(
     context: &Context,
     of_mesh: &MeshSecrets,
     stored: &Resource,
+    credentials: &Credentials,
     names: &SecretNames,
 ) -> anyhow::Result<Certified> {
     let mesh = stored.mesh();
@@ -401,6 +429,9 @@ fn certified(
     let named =
         |identity: &&Arc<Resource>| identity.kri("").is_some_and(|kri| kri.to_string() == names.identity);
     let identity = snapshot.identity_of(stored).filter(named);
+    // What was planned may be from another version of the Dataplane than the one that is certified.
+    unvouched::check(&snapshot, credentials, stored)
+        .map_err(|status| anyhow::anyhow!("{}", status.message()))?;
     let uri = snapshot.spiffe_id_of(stored);
     match (identity, uri) {
         (Some(identity), Some(uri)) => Ok(Certified {
@@ -423,25 +454,4 @@ fn trusted(snapshot: &Snapshot, mesh: &str, own: Option<&str>) -> Vec<(String, S
         domains.entry(mesh.to_owned()).or_default().push(own.to_owned());
     }
     domains.into_iter().map(|(domain, pems)| (domain, pems.join("\n"))).collect()
-}
-
-/// Why a proxy may not connect: the MeshIdentity that is its own cannot name it, or names it by a label that its token
-/// does not vouch for, so that the proxy could be any workload. Proxies that are connected already are not asked.
-pub fn misnamed(context: &Context, credentials: &Credentials, dataplane: &Resource) -> Option<Status> {
-    let mesh = context.push.mesh(dataplane.mesh())?;
-    let identity = mesh.identities.of(dataplane)?;
-    let spec = identity.spec.get::<MeshIdentity>()?;
-    if let Some(lacking) = spec.lacks(identity, dataplane) {
-        return Some(Status::failed_precondition(lacking));
-    }
-    if credentials.says_workload() || !spec.names_workload(dataplane) {
-        return None;
-    }
-    let (label, name) = (labels::WORKLOAD, identity.name());
-    let workload = dataplane.label(label)?;
-    Some(Status::permission_denied(format!(
-        "the dataplane token does not name the workload of the proxy, and MeshIdentity {name:?} identifies \
-        the proxy by its label {label:?}, which is {workload:?}: generate a token with 'kumactl generate \
-        dataplane-token --workload {workload}'"
-    )))
 }

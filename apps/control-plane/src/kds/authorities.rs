@@ -9,6 +9,8 @@ use resources::{Key, Kind};
 use runtime::Shutdown;
 use store::{Dirty, Registrar, Snapshot};
 
+use crate::{dp_server::renewal::ClockWatch, early_roots};
+
 /// How long to leave a store alone that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -25,6 +27,7 @@ pub fn start(registrar: &Arc<Registrar>, shutdown: &Shutdown) {
 
 async fn run(registrar: &Registrar) {
     let mut changes = registrar.store().changes();
+    let mut clock = ClockWatch::start();
     let mut dirty = Dirty::Everything;
     loop {
         for mesh in meshes(registrar, &dirty) {
@@ -37,10 +40,13 @@ async fn run(registrar: &Registrar) {
                 tokio::time::sleep(PAUSE).await;
             }
         }
-        match changes.next().await {
-            Some(next) => dirty = next,
-            None => return,
-        }
+        dirty = tokio::select! {
+            next = changes.next() => match next {
+                Some(next) => next,
+                None => return,
+            },
+            () = clock.set_back() => Dirty::Everything,
+        };
     }
 }
 
@@ -81,5 +87,5 @@ async fn make(registrar: &Registrar, mesh: &str) -> anyhow::Result<()> {
             "secret created for the certificate authority of the mesh"
         );
     }
-    Ok(())
+    early_roots::renew(registrar, mesh, Timestamp::now()).await
 }

@@ -398,6 +398,7 @@ mod tests {
             kafka_filter: false,
             metrics_certificate: None,
             counted: None,
+            vouched: topology::Vouched::Everything,
         }
     }
 

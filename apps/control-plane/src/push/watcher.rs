@@ -440,7 +440,7 @@ pub(crate) fn planned(
     calls: impl FnOnce(&Arc<Resource>) -> Calls,
 ) -> Result<(Own, Class, Arc<Resource>), plan::Error> {
     let dataplane = plan::dataplane(mesh, traits)?;
-    let applying = Applying::of(mesh, dataplane);
+    let applying = Applying::of_proxy(mesh, dataplane, &traits.vouched);
     let own = plan::own(mesh, traits, &applying)?;
     let class = Class::of(traits, dataplane, calls(dataplane), applying);
     Ok((own, class, dataplane.clone()))

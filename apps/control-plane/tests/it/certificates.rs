@@ -3,7 +3,8 @@
 use std::{fs, path::Path, process::Command, sync::Arc, time::Duration};
 
 use control_plane::{boot::Running, config::setting::StoreType};
-use identity::certificate::Pair;
+use identity::certificate::{Pair, Usage, self_signed};
+use jiff::{SignedDuration, Timestamp};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use runtime::tls::{Trust, certificates, client_config};
 use rustls::pki_types::ServerName;
@@ -116,5 +117,20 @@ async fn certificate_and_authority_are_exchanged_without_a_restart_or_a_lost_con
     put(files.path(), &old.sign());
     hang_up();
     wait_until_trusted(&running, &old.pem).await;
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generated_certificate_that_is_not_valid_yet_is_made_again() {
+    let work = tempdir().unwrap();
+    let later = Timestamp::now() + SignedDuration::from_hours(24);
+    let early = self_signed(Usage::Server, &["localhost".to_owned()], &[], later).unwrap();
+    let file = work.path().join("kuma-cp.crt");
+    fs::write(&file, &early.certificate).unwrap();
+    fs::write(work.path().join("kuma-cp.key"), &early.key).unwrap();
+    let running = start(config(work.path(), StoreType::Memory)).await;
+    let made = fs::read_to_string(&file).unwrap();
+    assert_ne!(made, early.certificate);
+    wait_until_trusted(&running, &made).await;
     running.finish().await;
 }

@@ -404,3 +404,51 @@ async fn strangers_are_told_what_is_missing_and_cannot_make_zones_without_end() 
     assert_eq!(names(&global, "/zones").await, ["a", "b"]);
     global.finish().await;
 }
+
+#[tokio::test]
+async fn an_identity_of_global_gets_an_authority_in_its_zone_and_global_sees_the_trust() {
+    let world = World::new().await;
+    let bundled = json!({ "autogenerate": { "enabled": true }, "insecureAllowSelfSigned": true });
+    let spec =
+        json!({ "selector": { "dataplane": {} }, "provider": { "type": "Bundled", "bundled": bundled } });
+    let identity = json!({ "type": "MeshIdentity", "mesh": "default", "name": "all", "spec": spec });
+    assert_eq!(put(&world.global, "/meshes/default/meshidentities/all", identity).await, 201);
+    let name = hashed_name("default", "all", None, None);
+    let at = format!("/meshes/default/meshidentities/{name}");
+    let is_ready = |shown: &Value| {
+        let conditions = shown["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
+    };
+    eventually("it is in the zone", || async {
+        names(&world.zone, "/meshes/default/meshidentities").await.contains(&name)
+    })
+    .await;
+    eventually("it is ready in the zone", || async { is_ready(&get(&world.zone, &at).await) }).await;
+    let trust = hashed_name("default", &name, Some("east"), None);
+    let on_global = format!("/meshes/default/meshtrusts/{trust}");
+    eventually("global has the trust of the zone", || async {
+        names(&world.global, "/meshes/default/meshtrusts").await.contains(&trust)
+    })
+    .await;
+    let seen = get(&world.global, &on_global).await;
+    assert_eq!(seen["labels"]["kuma.io/zone"], "east");
+    assert_eq!(seen["spec"]["trustDomain"], "default.east.mesh.local");
+    assert!(seen["spec"]["caBundles"][0]["pem"]["value"].as_str().unwrap().contains("BEGIN CERTIFICATE"));
+    // The key stays where it was made.
+    let key = format!("{name}-private-key");
+    assert!(names(&world.zone, "/meshes/default/secrets").await.contains(&key));
+    let kept = names(&world.global, "/meshes/default/secrets").await;
+    assert!(kept.iter().all(|secret| !secret.contains("all-")), "{kept:?}");
+    // A change keeps the authority, and what goes on global goes in the zone.
+    let before = get(&world.zone, &format!("/meshes/default/meshtrusts/{name}")).await;
+    let spec = json!({ "selector": { "dataplane": { "matchLabels": { "app": "web" } } },
+        "provider": { "type": "Bundled", "bundled": bundled } });
+    let changed = json!({ "type": "MeshIdentity", "mesh": "default", "name": "all", "spec": spec });
+    assert_eq!(put(&world.global, "/meshes/default/meshidentities/all", changed).await, 200);
+    eventually("the change is in the zone", || async {
+        let shown = get(&world.zone, &at).await;
+        shown["spec"]["selector"]["dataplane"]["matchLabels"]["app"] == "web" && is_ready(&shown)
+    })
+    .await;
+    assert_eq!(get(&world.zone, &format!("/meshes/default/meshtrusts/{name}")).await["spec"], before["spec"]);
+}

@@ -10,10 +10,12 @@ use control_plane::{
 use identity::{DataplaneToken, ca::Files};
 use jiff::Timestamp;
 use plan::SecretNames;
-use resources::{Draft, Key, Kind, Resource, Status, kinds::dataplane_insight::DataplaneInsight};
+use resources::{
+    Draft, Key, Kind, Resource, Status, finding::Code, kinds::dataplane_insight::DataplaneInsight,
+};
 use runtime::Shutdown;
 use serde_json::{Value, json};
-use tonic::Code;
+use tonic::Code as GrpcCode;
 use xds::{Type, message::Node};
 
 use crate::{
@@ -251,12 +253,12 @@ async fn connects(
     server: &Server,
     dataplane: &Resource,
     token: Option<&str>,
-) -> Result<Type, (Code, String)> {
+) -> Result<Type, (GrpcCode, String)> {
     let mut stream = Stream::of(server, bringing(dataplane), token).await;
     stream.ask(Type::Cluster, &[]).await;
     match stream.next().await {
         Next::Response(response) => Ok(Type::by_url(&response.type_url).unwrap()),
-        Next::End(code, text) => Err((Code::from(code.parse::<i32>().unwrap()), text)),
+        Next::End(code, text) => Err((GrpcCode::from(code.parse::<i32>().unwrap()), text)),
     }
 }
 
@@ -270,7 +272,7 @@ async fn a_proxy_without_the_workload_that_its_identity_names_may_not_connect() 
     let (code, text) = connects(&server, &web(&[("app", "web")]), None).await.unwrap_err();
     let expected = "missing required label 'kuma.io/workload' - dataplane is selected by MeshIdentity 'own' with \
                     path template '/workload/{{ .Workload }}'";
-    assert_eq!((code, text.as_str()), (Code::FailedPrecondition, expected));
+    assert_eq!((code, text.as_str()), (GrpcCode::FailedPrecondition, expected));
     let labelled = named("other", &[("app", "web"), ("kuma.io/workload", "web")]);
     assert_eq!(connects(&server, &labelled, None).await, Ok(Type::Cluster));
     assert_eq!(connects(&server, &named("unselected", &[]), None).await, Ok(Type::Cluster));
@@ -290,7 +292,7 @@ async fn a_token_that_leaves_the_workload_open_is_refused_where_the_workload_nam
     put(&server, "all", json!({ "selector": { "dataplane": {} }, "provider": provider })).await;
     become_so(&server, "all", &READY).await;
     let (code, text) = connects(&server, &web(&WORKLOAD), Some(&open)).await.unwrap_err();
-    assert_eq!(code, Code::PermissionDenied, "{text}");
+    assert_eq!(code, GrpcCode::PermissionDenied, "{text}");
     assert!(text.contains("MeshIdentity \"all\"") && text.contains("--workload web"), "{text}");
     assert_eq!(connects(&server, &web(&WORKLOAD), Some(&bound)).await, Ok(Type::Cluster));
     // Whatever its workload, this one has the same name.
@@ -299,4 +301,192 @@ async fn a_token_that_leaves_the_workload_open_is_refused_where_the_workload_nam
         .await;
     server.world.push.caught_up().await;
     assert_eq!(connects(&server, &web(&WORKLOAD), Some(&open)).await, Ok(Type::Cluster));
+}
+
+/// A token for a proxy with this name that binds these labels.
+async fn bound_to(server: &Server, name: &str, labels: &[(&str, &str)]) -> String {
+    let labels =
+        labels.iter().map(|(label, value)| ((*label).to_owned(), vec![(*value).to_owned()])).collect();
+    let claims = DataplaneToken {
+        mesh: "default".to_owned(),
+        name: name.to_owned(),
+        labels,
+        ..DataplaneToken::default()
+    };
+    server.token_for("default", &claims, Duration::from_secs(60)).await
+}
+
+/// What is found about tokens that do not vouch for the identities of proxies.
+fn not_vouched(server: &Server) -> Vec<String> {
+    let mesh = server.world.push.mesh("default").unwrap();
+    let refused = server.world.push.refusals().findings(&mesh).into_iter();
+    let connected = server.world.push.problems("default").into_iter();
+    let all = refused.chain(connected).filter(|finding| finding.code == Code::IdentityNotVouched);
+    all.map(|finding| format!("{} {finding}", finding.about.as_ref().unwrap())).collect()
+}
+
+#[tokio::test]
+async fn a_proxy_is_not_the_workload_of_a_label_that_its_token_does_not_bind() {
+    let (server, _reconciler) = reconciled(true).await;
+    let by_label = json!({ "path": "/app/{{ label \"app\" }}" });
+    let everyone = json!({ "dataplane": {} });
+    let provider = bundled(json!({}));
+    put(&server, "all", json!({ "selector": everyone, "spiffeID": by_label, "provider": provider })).await;
+    become_so(&server, "all", &READY).await;
+    let payments = web(&[("app", "payments")]);
+    let open = bound_to(&server, "web", &[]).await;
+    let (code, text) = connects(&server, &payments, Some(&open)).await.unwrap_err();
+    assert_eq!(code, GrpcCode::PermissionDenied, "{text}");
+    let advice = "'kumactl generate dataplane-token --mesh default --name web --label app=payments'";
+    assert!(text.contains("MeshIdentity \"all\"") && text.contains(advice), "{text}");
+    let [found] = &not_vouched(&server)[..] else { panic!("{:?}", not_vouched(&server)) };
+    assert!(
+        found.starts_with("kri_mid_default_default__all_ ") && found.contains("a proxy is refused, web: "),
+        "{found}"
+    );
+    assert!(found.contains("dataplane-token --label app=VALUE"), "{found}");
+
+    let other = bound_to(&server, "web", &[("app", "web")]).await;
+    let (code, text) = connects(&server, &payments, Some(&other)).await.unwrap_err();
+    assert_eq!(code, GrpcCode::PermissionDenied, "{text}");
+    assert!(text.contains("it is for label \"app\" of [\"web\"], the Dataplane has \"payments\""), "{text}");
+    let bound = bound_to(&server, "web", &[("app", "payments")]).await;
+    let (_, text) = connects(&server, &web(&[]), Some(&bound)).await.unwrap_err();
+    assert!(text.contains("it is for label \"app\", which the Dataplane does not have"), "{text}");
+    assert_eq!(connects(&server, &payments, Some(&bound)).await, Ok(Type::Cluster));
+    assert!(not_vouched(&server).is_empty(), "{:?}", not_vouched(&server));
+}
+
+#[tokio::test]
+async fn a_proxy_does_not_choose_its_identity_by_a_label_that_the_identity_selects() {
+    let (server, _reconciler) = reconciled(true).await;
+    let chosen = json!({ "dataplane": { "matchLabels": { "app": "payments" } } });
+    let id = json!({ "path": "/payments" });
+    put(&server, "payments", json!({ "selector": chosen, "spiffeID": id, "provider": bundled(json!({})) }))
+        .await;
+    become_so(&server, "payments", &READY).await;
+    let payments = web(&[("app", "payments")]);
+    let open = bound_to(&server, "web", &[]).await;
+    let (code, text) = connects(&server, &payments, Some(&open)).await.unwrap_err();
+    assert_eq!(code, GrpcCode::PermissionDenied, "{text}");
+    let bound = bound_to(&server, "web", &[("app", "payments")]).await;
+    assert_eq!(connects(&server, &payments, Some(&bound)).await, Ok(Type::Cluster));
+
+    // Nor does one that is connected, when its label becomes that one.
+    server.world.put([web(&[("app", "web")])]).await;
+    let mut stream = connected(&server, &open).await;
+    server.world.put([payments]).await;
+    let Next::End(code, text) = stream.next().await else { panic!("it was sent something") };
+    assert_eq!(code, (GrpcCode::PermissionDenied as i32).to_string(), "{text}");
+    assert!(text.contains("does not vouch for who the proxy is"), "{text}");
+}
+
+/// A stream of `web`, which is stored already, that has its clusters.
+async fn connected(server: &Server, token: &str) -> Stream {
+    let node = Node { id: "default.web".to_owned(), ..Node::default() };
+    let mut stream = Stream::of(server, node, Some(token)).await;
+    stream.ask(Type::Cluster, &[]).await;
+    assert_eq!(stream.response().await.0, Type::Cluster);
+    stream
+}
+
+#[tokio::test]
+async fn a_connected_proxy_whose_label_changes_does_not_become_that_workload() {
+    let (server, _reconciler) = reconciled(true).await;
+    server.world.put([web(&[("app", "web")])]).await;
+    let by_label = json!({ "path": "/app/{{ label \"app\" }}" });
+    let spec =
+        json!({ "selector": { "dataplane": {} }, "spiffeID": by_label, "provider": bundled(json!({})) });
+    put(&server, "all", spec).await;
+    become_so(&server, "all", &READY).await;
+    // Bound to several values it may change among these.
+    let labels = [("app".to_owned(), vec!["web".to_owned(), "shop".to_owned()])].into();
+    let claims = DataplaneToken { mesh: "default".to_owned(), labels, ..DataplaneToken::default() };
+    let token = server.token_for("default", &claims, Duration::from_secs(60)).await;
+    let mut stream = connected(&server, &token).await;
+    let secret = kri(&server, "all");
+    stream.ask(Type::Secret, &[&secret]).await;
+    assert_eq!(stream.response().await, (Type::Secret, vec![secret.clone()]));
+    server.world.put([web(&[("app", "shop")])]).await;
+    assert_eq!(stream.response().await, (Type::Secret, vec![secret]));
+    let signed = server.context.issuer.signed();
+    server.world.put([web(&[("app", "payments")])]).await;
+    let Next::End(code, text) = stream.next().await else { panic!("it was sent something") };
+    assert_eq!(code, (GrpcCode::PermissionDenied as i32).to_string(), "{text}");
+    assert_eq!(server.context.issuer.signed(), signed);
+}
+
+#[tokio::test]
+async fn an_identity_that_is_written_later_is_not_given_to_connected_proxies_whose_tokens_do_not_vouch() {
+    let (server, _reconciler) = reconciled(true).await;
+    server.world.put([web(&[("app", "payments")])]).await;
+    let token = bound_to(&server, "web", &[]).await;
+    let mut stream = connected(&server, &token).await;
+    let by_label = json!({ "path": "/app/{{ label \"app\" }}" });
+    let spec =
+        json!({ "selector": { "dataplane": {} }, "spiffeID": by_label, "provider": bundled(json!({})) });
+    put(&server, "all", spec).await;
+    become_so(&server, "all", &READY).await;
+    eventually("it is found", || !not_vouched(&server).is_empty()).await;
+    let found = not_vouched(&server).remove(0);
+    assert!(found.contains("connected proxies are not given the identity"), "{found}");
+    assert_eq!(server.context.issuer.signed(), 0, "no certificate");
+    // It is connected all the same.
+    stream.ask(Type::Listener, &[]).await;
+    assert_eq!(stream.response().await.0, Type::Listener);
+}
+
+#[tokio::test]
+async fn without_tokens_an_identity_is_given_as_labels_say() {
+    let (server, _reconciler) = reconciled(false).await;
+    let by_label = json!({ "path": "/app/{{ label \"app\" }}" });
+    let spec =
+        json!({ "selector": { "dataplane": {} }, "spiffeID": by_label, "provider": bundled(json!({})) });
+    put(&server, "all", spec).await;
+    become_so(&server, "all", &READY).await;
+    assert_eq!(connects(&server, &web(&[("app", "payments")]), None).await, Ok(Type::Cluster));
+}
+
+#[tokio::test]
+async fn a_zone_brings_an_identity_of_global_into_effect_for_itself() {
+    let (server, _reconciler) = server().await;
+    server.world.put([web(&WORKLOAD)]).await;
+    let spec = json!({ "selector": { "dataplane": {} }, "provider": bundled(json!({})) });
+    let labels = [("kuma.io/origin", "global"), ("kuma.io/display-name", "all"), ("team", "ops")];
+    let key = Key::new(Kind::MeshIdentity, "default", "all-x8fzv");
+    server.world.put([resource(key.clone(), &labels, spec)]).await;
+    become_so(&server, "all-x8fzv", &READY).await;
+    let trust = stored(&server, Kind::MeshTrust, "all-x8fzv").unwrap();
+    let own = [
+        ("kuma.io/env", "universal"),
+        ("kuma.io/mesh", "default"),
+        ("kuma.io/origin", "zone"),
+        ("kuma.io/zone", "default"),
+    ];
+    let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(trust.labels, own.into(), "the zone's, so that it goes to global");
+    assert_eq!(trust.spec.to_json()["trustDomain"], "default.default.mesh.local");
+    let secret = stored(&server, Kind::Secret, "all-x8fzv-private-key").unwrap();
+    assert_eq!(secret.owner, Some(key));
+    let issued = issue(&server, "all-x8fzv").await.unwrap();
+    assert_eq!(issued.certificate.names, ["spiffe://default.default.mesh.local/workload/web"]);
+}
+
+#[tokio::test]
+async fn a_trust_of_global_is_not_changed_by_a_zone() {
+    let (server, _reconciler) = server().await;
+    let global = [("kuma.io/origin", "global")];
+    let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let bundle = json!({ "type": "Pem", "pem": { "value": pem } });
+    let trust = json!({ "trustDomain": "shop.example", "caBundles": [bundle] });
+    server.world.put([resource(Key::new(Kind::MeshTrust, "default", "all"), &global, trust.clone())]).await;
+    let spec = json!({ "selector": { "dataplane": {} }, "provider": bundled(json!({})) });
+    server.world.put([resource(Key::new(Kind::MeshIdentity, "default", "all"), &global, spec)]).await;
+    let failed = [
+        "Provider=True/ProviderInitialized",
+        "MeshTrustCreated=False/MeshTrustCreationError",
+        "Ready=False/Failure",
+    ];
+    become_so(&server, "all", &failed).await;
+    assert_eq!(stored(&server, Kind::MeshTrust, "all").unwrap().spec.to_json(), trust);
 }

@@ -86,6 +86,7 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         kafka_filter: false,
         metrics_certificate: None,
         counted: None,
+        vouched: topology::Vouched::Everything,
     }
 }
 

@@ -195,9 +195,8 @@ async fn keys_in_identities_and_external_services_are_masked_and_survive_being_p
         let field = place.trim_start_matches('/').replace('/', ".");
         let text = "***** stands for a key that is not stored: write the key itself";
         refused.expect_fields("Could not process a resource", &[(&field, text)]);
-        // What is stored is the key.
+        let kind = resources::Kind::by_name(kind).unwrap();
         let stored = world.registrar.store().snapshot().unwrap();
-        let kind = resources::format::kind_by_name(kind).unwrap();
         let stored = stored.get(&resources::Key::new(kind, "default", "one")).unwrap().spec.to_json();
         assert_eq!(stored.pointer(place.trim_start_matches("/spec")), Some(&json!(written)));
     }

@@ -26,7 +26,7 @@ async fn a_dataplane_token_carries_what_was_asked_for() {
     let world = with_keys().await;
     let body = json!({
         "name": "web-1", "mesh": "default", "tags": { "kuma.io/service": ["web", "api"] }, "type": "dataplane",
-        "workload": "web", "validFor": "1h",
+        "workload": "web", "labels": { "app": ["shop"] }, "validFor": "1h",
     });
     let answer = world.post("/tokens/dataplane", &body).await.expect(200);
     assert_eq!(answer.header("content-type"), "text/plain");
@@ -37,6 +37,7 @@ async fn a_dataplane_token_carries_what_was_asked_for() {
         ("web-1", "default", "web")
     );
     assert_eq!(claims.tags["kuma.io/service"], ["web", "api"]);
+    assert_eq!(claims.labels["app"], ["shop"]);
     let later = Timestamp::now() + SignedDuration::from_secs(3601);
     let expired = token::validate::<DataplaneToken>(&answer.body, MESH, &snapshot, later);
     assert!(matches!(expired, Err(identity::Error::Expired(_))), "{expired:?}");
@@ -102,6 +103,7 @@ async fn a_request_that_makes_no_sense_is_refused_field_by_field() {
         ("dataplane", json!({}), &["mesh"][..]),
         ("dataplane", json!({ "type": "odd", "validFor": "soon" }), &["mesh", "type", "validFor"]),
         ("dataplane", json!({ "mesh": "default", "validFor": "-1h" }), &["validFor"]),
+        ("dataplane", json!({ "mesh": "default", "labels": { "app": [] } }), &["labels[\"app\"]"]),
         ("zone", json!({ "zone": "east" }), &["scope"]),
         ("zone", json!({ "zone": "east", "scope": ["ingress", "odd"] }), &["scope[1]"]),
         ("user", json!({}), &["name", "validFor"]),

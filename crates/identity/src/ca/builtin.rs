@@ -64,6 +64,24 @@ pub fn missing(snapshot: &Snapshot, mesh: &str, now: Timestamp) -> Result<Vec<Dr
     Ok(drafts)
 }
 
+/// Makes the roots of a mesh's builtin backends again that are not valid yet, because the clock was set back: with the
+/// same keys, so that certificates that they signed stay as good as they were.
+pub fn early(snapshot: &Snapshot, mesh: &str, now: Timestamp) -> Result<Vec<Draft>, Error> {
+    let mut drafts = Vec::new();
+    let mtls = mesh_spec(snapshot, mesh).and_then(|spec| spec.mtls.as_ref());
+    let backends = mtls.into_iter().flat_map(|mtls| &mtls.backends);
+    for backend in backends.filter(|backend| backend.kind == "builtin") {
+        let root = stored(snapshot, &certificate_secret(mesh, &backend.name));
+        let key = stored(snapshot, &key_secret(mesh, &backend.name));
+        if let (Ok(root), Ok(key)) = (root, key)
+            && signer::is_early(&root, now)
+        {
+            drafts.push(certify(mesh, backend, &key, now)?);
+        }
+    }
+    Ok(drafts)
+}
+
 /// Makes a root for a backend: the secrets with its key and its certificate, in this order.
 pub fn create(
     mesh: &str,

@@ -261,6 +261,13 @@ pub fn expiry_of(certificate: &[u8]) -> Result<Timestamp, String> {
     ends.into_iter().min().ok_or_else(|| "there is no certificate".to_owned())
 }
 
+/// Checks whether the first certificate of a text was made in what is the future now, as after a clock was set back.
+pub fn is_early(certificate: &[u8], now: Timestamp) -> bool {
+    let begins =
+        first_of(certificate).and_then(|der| instant(parsed(&der)?.validity().not_before.timestamp()));
+    begins.is_ok_and(|begins| begins > now.saturating_add(CLOCK_SKEW).unwrap_or(now))
+}
+
 /// The first certificate of a text, whatever it is.
 pub fn first_of(text: &[u8]) -> Result<CertificateDer<'static>, String> {
     CertificateDer::from_pem_slice(text).map_err(|_| "the certificate is not valid PEM".to_owned())

@@ -60,6 +60,15 @@ pub struct Failure {
     pub retry_at: Timestamp,
 }
 
+impl Failure {
+    /// Whether it is too early for another attempt. A time further away than any pause is from before the clock was
+    /// set back.
+    fn rests(&self, now: Timestamp) -> bool {
+        let left = Duration::try_from(self.retry_at.duration_since(now)).unwrap_or_default();
+        !left.is_zero() && left <= LONGEST_PAUSE
+    }
+}
+
 type Of = (Arc<str>, Arc<str>);
 
 /// What one proxy has, by place: hardly ever more than one.
@@ -101,7 +110,7 @@ impl<T: Clone> Issuer<T> {
         let held = lock(&self.issued).entry(wanted.proxy.clone()).or_default().clone();
         let mut held = lock(&held);
         let failed = self.failure(wanted.mesh, wanted.backend);
-        if failed.as_ref().is_none_or(|failure| failure.retry_at <= now) {
+        if !failed.as_ref().is_some_and(|failure| failure.rests(now)) {
             let current =
                 |authority: Arc<Authority>| self.current(&mut held, wanted, &authority, now, jitter, form);
             match authority().and_then(current) {
@@ -130,8 +139,7 @@ impl<T: Clone> Issuer<T> {
         if !authority.needs_fresh_keys() || authority.signer().check_time(now).is_err() {
             return false;
         }
-        let rests = |failure: Failure| failure.retry_at > now;
-        if self.failure(wanted.mesh, wanted.backend).is_some_and(rests) {
+        if self.failure(wanted.mesh, wanted.backend).is_some_and(|failure| failure.rests(now)) {
             return false;
         }
         let Some(held) = lock(&self.issued).get(wanted.proxy).cloned() else { return true };

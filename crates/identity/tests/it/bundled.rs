@@ -5,6 +5,7 @@ use identity::{
     ca::{Sources, bundled},
     workload,
 };
+use jiff::ToSpan;
 use resources::{Key, Kind, Resource, kinds::secret::Secret};
 use serde_json::{Value, json};
 use store::Snapshot;
@@ -78,4 +79,24 @@ fn a_given_authority_is_read_and_one_that_vouches_for_itself_is_refused_unless_a
     let ca = json!({ "certificate": inline(&certificate), "privateKey": unset });
     let error = load(&stored, &identity(json!({ "ca": ca }))).unwrap_err();
     assert!(error.contains("no environment variable \"KUMA_NO_SUCH_VARIABLE\""), "{error}");
+}
+
+#[test]
+fn a_root_that_is_not_valid_yet_is_signed_again_with_its_key() {
+    let identity = identity(json!({ "autogenerate": { "enabled": true }, "insecureAllowSelfSigned": true }));
+    let later = noon() + 24.hours();
+    let made = bundled::missing(Sources::from(&snapshot([])), &identity, "shop.example", later).unwrap();
+    let [key, certificate] = texts(&made).try_into().unwrap();
+    let stored = snapshot([
+        secret("default", "all-private-key", &key),
+        secret("default", "all-root-ca", &certificate),
+    ]);
+    let again = bundled::missing(Sources::from(&stored), &identity, "shop.example", noon()).unwrap();
+    assert_eq!(again.iter().map(Resource::name).collect::<Vec<_>>(), ["all-root-ca"]);
+    let stored = snapshot([
+        secret("default", "all-private-key", &key),
+        secret("default", "all-root-ca", &texts(&again)[0]),
+    ]);
+    load(&stored, &identity).unwrap();
+    assert_eq!(bundled::missing(Sources::from(&stored), &identity, "shop.example", noon()).unwrap(), []);
 }

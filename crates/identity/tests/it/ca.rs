@@ -354,3 +354,18 @@ fn an_authority_made_a_moment_ago_elsewhere_is_used() {
     let early: Timestamp = noon() - 15.seconds();
     assert!(Authority::load(&drafts, "default", "ca-1", early).is_ok());
 }
+
+#[test]
+fn a_builtin_root_that_is_not_valid_yet_is_signed_again_with_its_key() {
+    let mesh = mesh("default", json!([{ "name": "ca-1", "type": "builtin" }]));
+    let later = noon() + 24.hours();
+    let made = builtin::missing(&snapshot([mesh.clone()]), "default", later).unwrap();
+    let [key, root] = made.try_into().unwrap();
+    let stored = vec![mesh.clone(), key.clone(), root];
+    assert!(load(stored.clone(), "ca-1").is_err());
+    let again = builtin::early(&snapshot(stored), "default", noon()).unwrap();
+    assert_eq!(again.len(), 1);
+    let stored = [vec![mesh, key], again].concat();
+    load(stored.clone(), "ca-1").unwrap();
+    assert!(builtin::early(&snapshot(stored), "default", noon()).unwrap().is_empty());
+}

@@ -263,3 +263,18 @@ fn attempts_that_fail_at_the_same_time_count_as_one() {
     issuer.certificate_for(wanted, fail, noon(), 0.0, whole).unwrap_err();
     assert_eq!(issuer.failure("default", "ca-1").unwrap().attempts, 1);
 }
+
+#[test]
+fn after_the_clock_was_set_back_a_certificate_is_valid_at_once_and_no_failure_lasts() {
+    let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
+    let issuer = Whole::default();
+    let names = names_of_web("default");
+    let later = ask(&issuer, &authority, &names, noon() + 48.hours());
+    let now = ask(&issuer, &authority, &names, noon());
+    assert!(now.facts.issued_at <= noon() && later.facts.issued_at > noon());
+
+    let asked = Cell::new(0);
+    issuer.forget(&web("default"));
+    ask_broken(&issuer, &asked, noon() + 48.hours()).unwrap_err();
+    ask(&issuer, &authority, &names, noon());
+}

@@ -51,6 +51,7 @@ fn every_kind_of_token_says_what_was_put_into_it() {
         tags: [("kuma.io/service".to_owned(), vec!["redis".to_owned(), "cache".to_owned()])].into(),
         proxy_type: "dataplane".to_owned(),
         workload: "redis-1".to_owned(),
+        labels: [("app".to_owned(), vec!["redis".to_owned()])].into(),
     };
     let token = issue(&dataplane, &key, noon(), HOUR).unwrap();
     assert_eq!(validate::<DataplaneToken>(&token, mesh, &store, noon()).unwrap(), dataplane);
@@ -193,4 +194,18 @@ fn a_zone_checks_tokens_with_the_public_key_it_was_sent() {
     let zone = ZoneToken { zone: "east".to_owned(), scope: vec!["egress".to_owned()] };
     let token = issue(&zone, &key, noon(), HOUR).unwrap();
     assert_eq!(validate::<ZoneToken>(&token, Purpose::Zone, &store, noon()), Ok(zone));
+}
+
+#[test]
+fn labels_are_a_claim_only_where_a_token_binds_some() {
+    let mesh = Purpose::Dataplane { mesh: "default" };
+    let (key, _) = stored(mesh);
+    let plain = issue(&DataplaneToken::default(), &key, noon(), HOUR).unwrap();
+    let claims = insecure_decode::<Value>(&plain).unwrap().claims;
+    assert!(claims.get("Labels").is_none(), "as Kuma's: {claims}");
+    let labels = [("app".to_owned(), vec!["payments".to_owned()])];
+    let bound = DataplaneToken { labels: labels.clone().into(), ..DataplaneToken::default() };
+    let bound = issue(&bound, &key, noon(), HOUR).unwrap();
+    assert_eq!(identity::token::claimed_labels(&bound), labels.into());
+    assert!(identity::token::claimed_labels(&plain).is_empty());
 }

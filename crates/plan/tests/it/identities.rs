@@ -1,8 +1,9 @@
 //! What a MeshIdentity does to the proxies that have it, and a MeshTrust to all of them.
 
-use plan::{ProxyPlan, ServerTls};
+use plan::{ProxyPlan, ProxyTraits, ServerTls};
+use topology::Vouched;
 
-use crate::support::{BACKEND, PLAIN, SECURED, plan, traits, web};
+use crate::support::{BACKEND, PLAIN, SECURED, mesh_in, plan, traits, web};
 
 const TRUST: &str = "
 type: MeshTrust
@@ -78,5 +79,57 @@ fn an_identity_that_cannot_be_given_leaves_the_proxy_as_it_is_and_says_why() {
         let said: Vec<String> = plan.problems.iter().map(ToString::to_string).collect();
         assert_eq!(said, [expected]);
         assert_eq!(plan.security.unwrap().secrets.identity, "identity_cert:secret:default");
+    }
+}
+
+const PERMISSIVE: &str =
+    "type: MeshTLS\nmesh: default\nname: tls\nspec: { rules: [{ default: { mode: Permissive } }] }\n";
+
+/// The plan of `web` in a zone.
+fn in_zone(documents: &[&str], vouched: Vouched) -> ProxyPlan {
+    let web = web(NETWORKING);
+    let mesh = mesh_in("east", &[documents, &[BACKEND, &web]].concat());
+    plan::for_proxy(&mesh, &ProxyTraits { vouched, ..traits("web") }).unwrap()
+}
+
+#[test]
+fn inbounds_that_wait_for_an_identity_are_closed_unless_there_is_another_certificate() {
+    let tls = |documents: &[&str]| in_zone(documents, Vouched::Everything).inbounds[0].tls;
+    let not_ready = &*identity(BUNDLED, "False");
+    let spire = &*identity("{ type: Spire, spire: {} }", "False");
+    assert_eq!(tls(&[PLAIN, not_ready]), ServerTls::Closed);
+    assert_eq!(tls(&[PLAIN, not_ready, TRUST]), ServerTls::Closed);
+    assert_eq!(tls(&[PLAIN, &identity(BUNDLED, "True")]), ServerTls::Closed, "no proxy would trust it");
+    assert_eq!(tls(&[PLAIN, spire, TRUST]), ServerTls::Closed);
+    assert_eq!(tls(&[PLAIN, not_ready, PERMISSIVE]), ServerTls::Off, "as it is asked for");
+    assert_eq!(tls(&[SECURED, not_ready]), ServerTls::Strict, "it has the certificate of the mesh");
+    assert_eq!(tls(&[PLAIN, &identity(BUNDLED, "True"), TRUST]), ServerTls::Strict);
+    // One without a provider certifies no one.
+    let names_only = identity(BUNDLED, "False").replace(&format!(", provider: {BUNDLED}"), "");
+    assert_eq!(tls(&[PLAIN, &names_only]), ServerTls::Off);
+    let plan = in_zone(&[PLAIN, not_ready], Vouched::Everything);
+    let said = plan.problems[0].to_string();
+    assert!(said.contains("it is not ready; until it can be used, inbounds end every connection"), "{said}");
+}
+
+#[test]
+fn a_proxy_whose_token_does_not_vouch_for_its_identity_is_not_given_it() {
+    let by_name = identity(BUNDLED, "True").replace("path: /p", "path: '/{{ .Workload }}'");
+    let nothing = || Vouched::Labels(std::sync::Arc::default());
+    let web = "type: Dataplane\nmesh: default\nname: web\nlabels: { kuma.io/workload: payments }\nnetworking: { address: 127.0.0.1, inbound: [{ port: 80 }] }";
+    for (mesh, expected, certificate) in
+        [(PLAIN, ServerTls::Closed, None), (SECURED, ServerTls::Strict, Some("identity_cert:secret:default"))]
+    {
+        let mesh = mesh_in("east", &[mesh, BACKEND, &by_name, TRUST, web]);
+        let planned = |vouched| plan::for_proxy(&mesh, &ProxyTraits { vouched, ..traits("web") }).unwrap();
+        let given = planned(Vouched::Everything);
+        assert_eq!(given.security.unwrap().secrets.identity, "kri_mid_default___all_");
+        let refused = planned(nothing());
+        assert_eq!(refused.inbounds[0].tls, expected);
+        assert_eq!(refused.security.map(|it| it.secrets.identity).as_deref(), certificate);
+        let [problem] = &refused.problems[..] else { panic!("{:?}", refused.problems) };
+        assert_eq!(problem.code, plan::Code::IdentityNotVouched);
+        assert_eq!(problem.about.as_ref().unwrap().to_string(), "kri_mid_default___all_");
+        assert!(problem.to_string().contains("dataplane-token --workload VALUE"), "{problem}");
     }
 }

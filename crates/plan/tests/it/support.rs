@@ -87,6 +87,7 @@ pub fn traits(name: &str) -> ProxyTraits {
         kafka_filter: false,
         metrics_certificate: None,
         counted: None,
+        vouched: topology::Vouched::Everything,
     }
 }
 

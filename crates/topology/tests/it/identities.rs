@@ -1,8 +1,10 @@
 //! Which MeshIdentity a Dataplane has, and what clients expect of a service then.
 
+use std::collections::BTreeSet;
+
 use resources::{Kind, Resource};
 use serde_json::{Value, json};
-use topology::{Affected, ClientTls, State};
+use topology::{Affected, ClientTls, State, Vouched};
 
 use crate::fixtures::{dataplane, destination, mesh, present, resource, service, with_status};
 
@@ -85,4 +87,65 @@ fn without_mtls_a_service_is_called_with_tls_once_its_proxies_have_certificates(
     let identity = || vec![identity("a", json!({}), true)];
     assert_eq!(tls(&mut state, "NotReady", identity()), ClientTls::Off);
     assert!(matches!(tls(&mut state, "Ready", identity()), ClientTls::Mesh { .. }));
+}
+
+/// The labels of `web` that its identity names it by and that a token with these labels does not bind.
+fn unvouched(labels: Value, path: &str, bound: &[(&str, &str)]) -> Vec<String> {
+    let selector = json!({ "dataplane": { "matchLabels": labels } });
+    let spec = json!({ "selector": selector, "spiffeID": { "trustDomain": "td", "path": path } });
+    let mut state = State::in_zone("east");
+    let identity = resource(Kind::MeshIdentity, "a", &[], spec);
+    state.apply(&[present(mesh("")), present(web()), present(identity)]);
+    let value = |value: &str| BTreeSet::from([value.to_owned(), "another".to_owned()]);
+    let bound = bound.iter().map(|(label, bound)| ((*label).to_owned(), value(bound))).collect();
+    let vouched = Vouched::Labels(std::sync::Arc::new(bound));
+    let mesh = state.mesh("default").unwrap();
+    assert_eq!(mesh.identities.unvouched(&web(), "east", &Vouched::Everything), BTreeSet::new());
+    mesh.identities.unvouched(&web(), "east", &vouched).into_iter().collect()
+}
+
+#[test]
+fn a_token_must_bind_every_label_that_a_spiffe_id_follows_from() {
+    let by_app = "/app/{{ label \"app\" }}";
+    assert_eq!(unvouched(json!({}), by_app, &[]), ["app"]);
+    assert_eq!(unvouched(json!({}), by_app, &[("app", "api")]), ["app"]);
+    assert_eq!(unvouched(json!({}), by_app, &[("team", "shop")]), ["app"]);
+    assert!(unvouched(json!({}), by_app, &[("app", "web")]).is_empty());
+    let by_both = "/{{ label \"team\" }}/{{ .Workload }}";
+    assert_eq!(unvouched(json!({}), by_both, &[]), ["kuma.io/workload", "team"]);
+    assert_eq!(unvouched(json!({}), by_both, &[("team", "shop")]), ["kuma.io/workload"]);
+    // The selector gives the name as much as the path does.
+    assert_eq!(unvouched(json!({ "app": "web" }), "/payments", &[]), ["app"]);
+    assert!(unvouched(json!({ "app": "web" }), "/payments", &[("app", "web")]).is_empty());
+    assert!(unvouched(json!({}), "/payments", &[]).is_empty(), "everyone is this");
+}
+
+#[test]
+fn no_template_reads_a_label_that_the_token_need_not_bind() {
+    for path in [
+        "/{{ index . \"Workload\" }}",
+        "/{{ with .Workload }}{{ . }}{{ end }}",
+        "/{{ label (printf \"kuma.io/%s\" \"workload\") }}",
+        "/{{ if eq .Workload \"web\" }}payments{{ else }}other{{ end }}",
+        "/{{ if eq (label \"kuma.io/workload\") \"web\" }}payments{{ else }}other{{ end }}",
+    ] {
+        assert_eq!(unvouched(json!({}), path, &[("app", "web")]), ["kuma.io/workload"], "{path}");
+    }
+}
+
+#[test]
+fn the_control_plane_answers_for_where_a_dataplane_is() {
+    let own = |zone: &str| {
+        let spec = json!({ "selector": { "dataplane": {} },
+            "spiffeID": { "trustDomain": "td", "path": "/{{ label \"kuma.io/zone\" }}" } });
+        let mut state = State::in_zone("east");
+        let identity = resource(Kind::MeshIdentity, "a", &[], spec);
+        let mut web = web();
+        web.labels.insert("kuma.io/zone".to_owned(), zone.to_owned());
+        state.apply(&[present(mesh("")), present(web.clone()), present(identity)]);
+        let nothing = Vouched::Labels(std::sync::Arc::default());
+        state.mesh("default").unwrap().identities.unvouched(&web, "east", &nothing)
+    };
+    assert_eq!(own("east"), BTreeSet::new());
+    assert_eq!(own("west"), BTreeSet::from(["kuma.io/zone".to_owned()]));
 }

@@ -3,12 +3,13 @@
 use e2e::{
     ControlPlane, Kumactl, Setup, eventually, own_port,
     proxy::{Options, RunningProxy, own_address},
+    service::{self, Service, call, with_outbound},
 };
 use resources::naming::kds::hashed_name;
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
-use crate::federated::joining;
+use crate::{federated::joining, world::by_reference};
 
 struct Zones {
     global: ControlPlane,
@@ -148,4 +149,51 @@ fn kills_of_either_control_plane_delete_nothing_and_both_come_back() {
     })
     .unwrap();
     assert_eq!(seen(&zones), before);
+}
+
+#[test]
+fn an_identity_of_global_is_asked_for_in_its_zone_and_plain_clients_are_refused() {
+    let zones = Zones::start();
+    let bundled = json!({ "autogenerate": { "enabled": true }, "insecureAllowSelfSigned": true });
+    let identity = |provider: Value| {
+        json!({ "type": "MeshIdentity", "mesh": "default", "name": "all",
+            "spec": { "selector": { "dataplane": {} }, "provider": provider } })
+    };
+    let labelled = |mut dataplane: Value| {
+        dataplane["labels"] = json!({ "kuma.io/workload": dataplane["name"] });
+        dataplane
+    };
+    let app = Service::start("web", "http", (own_address(), 9000).into()).unwrap();
+    let at = own_address();
+    let address = own_address();
+    let web = service::dataplane("web", "web", at, "http", app.address);
+    let web = RunningProxy::start(&zones.east, &labelled(web), &Options::default()).unwrap();
+    let own = service::dataplane("client", "client", address, "http", (own_address(), 9000).into());
+    let own = labelled(with_outbound(own, address, 10001, by_reference("web")));
+    let client = RunningProxy::start(&zones.east, &own, &Options::default()).unwrap();
+    let plain = || call(at, 8080).map(|answer| answer.status);
+    eventually("the mesh has no TLS", || plain().is_ok_and(|status| status == 200)).unwrap();
+
+    // Nothing signs: the server cannot show a certificate, and does not go on without one.
+    let path = "/meshes/default/meshidentities/all";
+    zones.put(&zones.global, path, &identity(json!({ "type": "Spire", "spire": {} })));
+    eventually("plain clients are refused meanwhile", || plain().is_err()).unwrap();
+    zones.put(&zones.global, path, &identity(json!({ "type": "Bundled", "bundled": bundled })));
+    let allow = json!({ "type": "MeshTrafficPermission", "mesh": "default", "name": "clients", "spec": {
+        "targetRef": { "kind": "Mesh" },
+        "rules": [{ "default": { "allow": [{ "spiffeID":
+            { "type": "Exact", "value": "spiffe://default.east.mesh.local/workload/client" } }] } }] } });
+    zones.put(&zones.global, "/meshes/default/meshtrafficpermissions/clients", &allow);
+    let shows = |proxy: &RunningProxy, name: &str| {
+        let id = format!("spiffe://default.east.mesh.local/workload/{name}");
+        eventually(&id, || proxy.admin("/certs").is_ok_and(|certs| certs.contains(&id)))
+            .unwrap_or_else(|error| panic!("{error}\n{}", zones.east.log()));
+    };
+    shows(&web, "web");
+    shows(&client, "client");
+    eventually("a client with an identity is let in", || {
+        call(address, 10001).is_ok_and(|answer| answer.status == 200)
+    })
+    .unwrap_or_else(|error| panic!("{error}\n{}", zones.east.log()));
+    assert!(plain().is_err(), "and one without still is not");
 }

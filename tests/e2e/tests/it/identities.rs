@@ -3,7 +3,7 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use e2e::{
     Setup, eventually,
-    proxy::{Options, RunningProxy, own_address},
+    proxy::{RunningProxy, own_address},
     service::{Service, call, dataplane, with_outbound},
 };
 use rcgen::{
@@ -147,21 +147,11 @@ fn given(algorithm: &'static SignatureAlgorithm) -> Value {
     json!({"type": "Bundled", "bundled": {"ca": ca, "insecureAllowSelfSigned": true}})
 }
 
-/// A proxy whose token says its workload, as one needs that an identity names by it.
-fn vouched_for(world: &World, dataplane: &Value) -> RunningProxy {
-    let (name, workload) = (&dataplane["name"], &dataplane["labels"]["kuma.io/workload"]);
-    let claims = json!({"mesh": "default", "name": name, "workload": workload, "validFor": "1h"});
-    let token = world.control_plane.client().post("/tokens/dataplane", &claims).unwrap().body;
-    let options = Options { token: Some(token), ..Options::default() };
-    RunningProxy::start(&world.control_plane, dataplane, &options)
-        .unwrap_or_else(|error| panic!("{error:#}\n{}", world.control_plane.log()))
-}
-
 #[test]
 fn proxies_whose_authority_has_another_kind_of_key_call_each_other() {
     let world = World::start(Setup::default());
     let (at, app) = (own_address(), Service::start("web-1", "http", (own_address(), 9000).into()).unwrap());
-    let server = vouched_for(&world, &labelled(dataplane("web-1", "web", at, "http", app.address), "web"));
+    let server = world.proxy(&labelled(dataplane("web-1", "web", at, "http", app.address), "web"));
     // Of equal selectors the first name decides.
     let kinds = [("c", &PKCS_ECDSA_P384_SHA384), ("b", &PKCS_ECDSA_P521_SHA512), ("a", &PKCS_ED25519)];
     for (name, algorithm) in kinds {
@@ -176,7 +166,7 @@ fn proxies_whose_authority_has_another_kind_of_key_call_each_other() {
         let (address, called) = (own_address(), format!("client-{name}"));
         let own = dataplane(&called, &called, address, "http", (own_address(), 9000).into());
         let own = with_outbound(labelled(own, &called), address, 10001, by_reference("web"));
-        let client = vouched_for(&world, &own);
+        let client = world.proxy(&own);
         assert_eq!(answered_by(address, 10001), "web-1", "{name}");
         assert!(shows(&client, &id(&called)), "{}", client.admin("/certs").unwrap());
     }

@@ -124,6 +124,7 @@ impl Target {
             kafka_filter: false,
             metrics_certificate: None,
             counted: None,
+            vouched: Default::default(),
         });
         connected.compute(Work::Everything, None).await;
     }

@@ -65,6 +65,7 @@ pub(super) async fn enter<P: Protocol>(
         introduction::check_read(node)?;
         let mut proxy = IdentifiedProxy::identify(&node.id, xds::identify::metadata(node).to_json())?;
         proxy.traits.kafka_filter = kafka_filter;
+        proxy.traits.vouched = credentials.vouched();
         // The message was read twice, and the token was verified for what it said first.
         let (mesh, name) = (&key.mesh, &key.name);
         let same = |proxy: &IdentifiedProxy| proxy.traits.mesh == *mesh && proxy.traits.name == *name;

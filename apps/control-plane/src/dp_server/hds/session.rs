@@ -55,7 +55,7 @@ pub async fn run(context: Arc<Context>, hds: Arc<Hds>, opened: Opened<Specifier>
                 Some(_) => {}
             },
             () = woken.notified() => session.refresh(&outgoing).await?,
-            () = renewal::due(credentials.expires()) => credentials.check_time()?,
+            () = renewal::due(credentials.expires(), None) => credentials.check_time()?,
         }
     }
 }
