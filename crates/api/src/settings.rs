@@ -133,7 +133,7 @@ pub struct Settings {
     pub base_path: String,
     /// `apiServer.rootUrl`: how clients reach the API, when that is not what they put into `Host`.
     pub root_url: String,
-    /// Names by which callers without a token may ask over loopback, besides those of the machine.
+    /// Names by which callers without a token may ask over loopback, in addition to those of the machine.
     pub allowed_hosts: Vec<String>,
     /// Origins allowed by CORS: exact, or `.*` / `*` for all.
     pub cors_allowed_domains: Vec<String>,

@@ -21,7 +21,7 @@ pub struct Budget {
 pub struct Spent;
 
 impl Budget {
-    /// A budget that also ends when nobody waits for the answer any more.
+    /// A budget that also ends when no caller waits for the answer any more.
     pub fn new(steps: usize, cancelled: Arc<AtomicBool>) -> Budget {
         Budget { left: Cell::new(steps), cancelled }
     }

@@ -37,12 +37,12 @@ impl Asker {
         Asker { gone: Arc::default(), _turn: Some(Arc::new(turn)) }
     }
 
-    /// Becomes true when nobody waits any more: then the work ends early.
+    /// Becomes true when no caller waits any more: then the work ends early.
     pub fn gone(&self) -> Arc<AtomicBool> {
         self.gone.clone()
     }
 
-    /// Says that nobody waits any more when this is dropped, which also happens when a client closes its connection.
+    /// Says that no caller waits any more when this is dropped, which also happens when a client closes its connection.
     pub(crate) fn waiting(&self) -> Waiting {
         Waiting(self.gone.clone())
     }

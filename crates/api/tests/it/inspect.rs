@@ -212,7 +212,7 @@ impl Inspect for FakeProxies {
     }
 
     /// Every change is one of a proxy, and every proxy is shown that is asked for. What `endless` would do is worked out
-    /// until nobody waits for it.
+    /// until no caller waits for it.
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError> {
         if hypothesis.changes.iter().any(|(key, _)| &*key.name == "endless") {
             let work = move || {

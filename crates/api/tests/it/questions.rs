@@ -68,7 +68,7 @@ async fn a_caller_has_one_question_worked_out_and_one_waiting_and_others_do_not_
 
 #[tokio::test]
 async fn a_closed_connection_ends_the_work_for_its_question() {
-    // Whoever runs the test: both callers are anonymous and on this machine.
+    // Any user may run the test: both callers are anonymous and on this machine.
     let authn = Authn { localhost_is_admin: false, ..Authn::default() };
     let world = World::with(zone(), Settings { authn, ..Settings::default() }).await;
     let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
@@ -79,7 +79,7 @@ async fn a_closed_connection_ends_the_work_for_its_question() {
     let head = format!("POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
     let mut client = TcpStream::connect(addr).await.unwrap();
     client.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-    // Another question of the same user has to wait until nobody waits for the first.
+    // Another question of the same user has to wait until no caller waits for the first.
     let mut next = Box::pin(world.send(request(Method::POST, PATH, Body::from(about("short").to_string()))));
     let is_waiting = async {
         while let Poll::Ready(answer) = poll(&mut next).await {

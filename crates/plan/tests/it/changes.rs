@@ -138,7 +138,7 @@ fn a_budget_ends_the_work_and_what_is_left_out_is_counted() {
         assert_eq!(found.closed, whole.closed[..found.closed.len()]);
         before = found.left_out;
     }
-    // Nobody waits any more.
+    // No caller waits any more.
     let updates = apply(&mut state.clone(), change());
     let gone = edges(&state, &updates, &Budget::new(usize::MAX, Arc::new(true.into())));
     assert_eq!((gone.closed.len(), gone.left_out), (0, 60));
