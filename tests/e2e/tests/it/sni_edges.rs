@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use crate::{
     federated::{Federation, INGRESS, of_zone},
     hostnames::redirected,
+    tls_server::Authority,
     world::{UNIFIED, answered_by, every_client, mesh},
 };
 
@@ -65,24 +66,36 @@ fn start(federation: &Federation, zone: &str, dataplane: &Value) -> RunningProxy
 }
 
 /// Makes another mesh with mutual TLS, and waits until the zones can serve it.
-fn add_mesh(federation: &Federation, name: &str, mode: &str, zones: &[&str]) {
-    let mut made = mesh("STRICT");
-    (made["name"], made["meshServices"]["mode"]) = (json!(name), json!(mode));
-    federation.global.put(&format!("/meshes/{name}"), &made);
+fn add_mesh(federation: &Federation, made: &Value, zones: &[&str]) {
+    let name = made["name"].as_str().unwrap();
+    federation.global.put(&format!("/meshes/{name}"), made);
     let mut permission = every_client("Allow");
     permission["mesh"] = json!(name);
     federation.global.put(&format!("/meshes/{name}/meshtrafficpermissions/every-client"), &permission);
+    let mut secrets = vec![format!("dataplane-token-signing-key-{name}-1")];
+    if made["mtls"]["backends"][0]["type"] == "builtin" {
+        secrets.push(format!("{name}.ca-builtin-cert-ca-1"));
+        secrets.push(format!("{name}.ca-builtin-key-ca-1"));
+    }
     for zone in zones {
-        for secret in [
-            format!("{name}.ca-builtin-cert-ca-1"),
-            format!("{name}.ca-builtin-key-ca-1"),
-            format!("dataplane-token-signing-key-{name}-1"),
-        ] {
+        for secret in &secrets {
             federation.arrives(zone, &format!("/meshes/{name}/secrets/{secret}"));
         }
         let permission = hashed_name(name, "every-client", None, None);
         federation.arrives(zone, &format!("/meshes/{name}/meshtrafficpermissions/{permission}"));
     }
+}
+
+/// Makes a mesh with an authority of its own: Secrets of a builtin one begin with the name of the mesh as a label, which
+/// has 63 letters at most.
+fn mesh_with_long_name(name: &str) -> Value {
+    let mut made = mesh("STRICT");
+    let authority = Authority::new();
+    let conf = json!({"cert": {"inlineString": authority.pem()}, "key": {"inlineString": authority.key()}});
+    made["name"] = json!(name);
+    made["mtls"]["backends"][0]["type"] = json!("provided");
+    made["mtls"]["backends"][0]["conf"] = conf;
+    made
 }
 
 fn of_service(name: &str) -> Value {
@@ -152,8 +165,7 @@ fn names_at_the_limits_lead_to_what_they_name_through_ingresses_and_an_egress() 
     let of_services = [("backend", 0), (long.as_str(), 1), (longest.as_str(), 2)]
         .map(|(name, index)| format!("kri_msvc_default_west__{name}_main-{index}"));
     for cluster in of_names.chain(of_services) {
-        // Envoy has no dots in what it counts them under.
-        let stat = format!("tcp.{}.downstream_cx_total", cluster.replace('.', "_"));
+        let stat = format!("tcp.{cluster}.downstream_cx_total");
         for proxy in [&exit, &gate] {
             assert!(proxy.stat(&stat).unwrap() > 0, "{stat}");
         }
@@ -263,10 +275,13 @@ fn long_names_of_meshes_and_subsets_by_tags_lead_to_other_zones() {
     let mut running = Vec::new();
     for length in [64, 253] {
         let long = "m".repeat(length);
-        add_mesh(&federation, &long, "Exclusive", &["east", "west"]);
+        add_mesh(&federation, &mesh_with_long_name(&long), &["east", "west"]);
         running.push(serve(&federation, "west", &long, &[("of-long", of_service("backend"))]));
     }
-    add_mesh(&federation, "tagged", "Disabled", &["east", "west"]);
+    let mut tagged = mesh("STRICT");
+    tagged["name"] = json!("tagged");
+    tagged["meshServices"]["mode"] = json!("Disabled");
+    add_mesh(&federation, &tagged, &["east", "west"]);
     say_which_subsets_there_are(&federation);
     let version = |version: &str| json!({"kuma.io/service": "backend", "version": version});
     let broker = |version: &str| json!({"kuma.io/service": "kafka", "version": version});

@@ -44,6 +44,10 @@ impl Authority {
         self.0.pem()
     }
 
+    pub fn key(&self) -> String {
+        self.0.key().serialize_pem()
+    }
+
     pub fn sign(&self, name: &str, address: Option<Ipv4Addr>) -> Pair {
         let key = KeyPair::generate().unwrap();
         let mut wanted = CertificateParams::default();
