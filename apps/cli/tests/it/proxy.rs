@@ -201,7 +201,7 @@ fn what_would_be_sent_is_shown_like_what_runs() {
     let table = inspect(&["-o", "table"]);
     let mut kinds: Vec<&str> = table.lines().into_iter().skip(1).map(|line| cells(line)[0]).collect();
     kinds.dedup();
-    assert_eq!(kinds, ["Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment"]);
+    assert_eq!(kinds, ["Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment", "Secret"]);
     assert_eq!(cells(table.lines()[1]), ["Listener", BACKEND, "kri", BACKEND]);
 }
 
