@@ -20,7 +20,7 @@ use crate::{
 pub enum Benchmark {
     /// Reading and writing resources, against the machine's raw limits.
     Store,
-    /// How fast traffic follows a change, through a real Envoy.
+    /// Delay until traffic follows a change, through a real Envoy.
     Endpoints,
     /// Resolving permissions of ever more rules.
     Permissions,
@@ -28,11 +28,11 @@ pub enum Benchmark {
     Dns,
     /// Synchronisation of control planes: everything to all zones, and one change.
     Kds,
-    /// Who may call whom: all permissions, and one change.
+    /// Access between services: all permissions, and one change.
     Reach,
-    /// What trimming by permissions saves an Envoy.
+    /// Envoy's savings by trimming.
     Trim,
-    /// What an Envoy that starts pays for the statistics of each profile.
+    /// Cost of the statistics of each profile for an Envoy that starts.
     Metrics,
     /// Thousands of simulated proxies, against a server that only pushes bytes.
     Scale,
@@ -53,7 +53,10 @@ pub fn run(what: Benchmark, arguments: &[String]) -> anyhow::Result<()> {
         Benchmark::Store => {
             prerequisites::install()?;
             build(&["kuma-cp", "e2e"])?;
-            run::step("in the process", run::cargo().args(["bench", "--locked", "--package", "store"]))?;
+            run::step(
+                "in the process",
+                run::cargo().args(["bench", "--locked", "--package", "store-sqlite"]),
+            )?;
             run::step("through REST", &mut measure("bench-store"))
         }
         Benchmark::Endpoints => {
@@ -107,7 +110,7 @@ fn scale(arguments: &[String]) -> Command {
     command
 }
 
-/// What criterion measured, in nanoseconds.
+/// Median that criterion measured, in nanoseconds.
 fn median(root: &Path, what: &str) -> anyhow::Result<f64> {
     let path = root.join(format!("target/criterion/{what}/new/estimates.json"));
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;

@@ -29,7 +29,7 @@ use anyhow::ensure;
 
 use self::{
     interrupt::Interrupt,
-    mesh::Plan,
+    mesh::DemoPlan,
     network::Network,
     report::say,
     stage::{Agent, Stage},
@@ -129,12 +129,12 @@ fn up(home: &Path, options: &Options) -> anyhow::Result<()> {
         };
         if options.detach {
             say("running; `cargo xtask demo down` ends it");
-            return Ok(Outcome::Keep);
+            return Ok(DemoEnd::Keep);
         }
         say("running; Ctrl-C ends it");
         stage.watch()
     });
-    if !matches!(result, Ok(Outcome::Keep)) {
+    if !matches!(result, Ok(DemoEnd::Keep)) {
         end(home)?;
     }
     result.map(drop)
@@ -150,7 +150,7 @@ fn build() -> anyhow::Result<()> {
     )
 }
 
-enum Outcome {
+enum DemoEnd {
     /// Everything goes on running.
     Keep,
     /// The user ended it.
@@ -159,8 +159,8 @@ enum Outcome {
 
 struct Demo {
     stage: Stage,
-    plan: Plan,
-    /// Where services have namespaces of their own.
+    plan: DemoPlan,
+    /// Network namespaces of the services, if they have any.
     network: Option<Network>,
 }
 
@@ -168,7 +168,7 @@ impl Demo {
     /// Starts everything, and says what there is.
     fn show(stage: Stage, transparent: bool, started: Instant) -> anyhow::Result<Stage> {
         let network = transparent.then(|| Network::make(&stage.home)).transpose()?;
-        let plan = network.as_ref().map_or_else(Plan::on_loopback, Plan::in_namespaces)?;
+        let plan = network.as_ref().map_or_else(DemoPlan::on_loopback, DemoPlan::in_namespaces)?;
         plan.write_files(&stage.home)?;
         let mut demo = Demo { stage, plan, network };
         demo.start()?;
@@ -184,7 +184,8 @@ impl Demo {
             self.start_proxy(service)?;
         }
         for service in ["kv", "web"] {
-            let (proxy, network) = (self.plan.proxy(service)?, self.network.as_ref());
+            let proxy = self.plan.proxy(service)?;
+            let network = self.network.as_ref();
             self.stage.wait_for(&format!("proxy of {service} to be ready"), || is_ready(network, proxy))?;
         }
         let web = self.plan.web().application;
@@ -198,7 +199,8 @@ impl Demo {
         self.stage.processes.start("kuma-cp", control_plane)?;
         let diagnostics = self.plan.diagnostics;
         self.stage.wait_for("control plane to be ready", || ports::answers_ok(diagnostics, "/ready"))?;
-        let (stage, address) = (&self.stage, format!("http://{}", self.plan.api));
+        let stage = &self.stage;
+        let address = format!("http://{}", self.plan.api);
         stage.kumactl(&["config", "control-planes", "add", "--name", "demo", "--address", &address])?;
         stage.kumactl(&["apply", "-f", &stage.file("mesh.yaml")])?;
         stage.kumactl(&["apply", "-f", &stage.file("permission.yaml")])?;
@@ -228,7 +230,8 @@ impl Demo {
         let mut arguments = vec!["--kv", &url];
         arguments.extend(dns.iter().flat_map(|dns| ["--dns", dns]));
         self.start_service("web", &arguments)?;
-        let (proxies, network) = (&self.plan.proxies, self.network.as_ref());
+        let proxies = &self.plan.proxies;
+        let network = self.network.as_ref();
         self.stage.wait_for("services to answer", || {
             let answers = |proxy: &mesh::DemoProxy| {
                 answers_inside(network, proxy, proxy.application.port(), "/healthz")
@@ -283,7 +286,7 @@ fn is_ready(network: Option<&Network>, proxy: &mesh::DemoProxy) -> bool {
     answers_inside(network, proxy, proxy.readiness.port(), "/ready")
 }
 
-/// Whether a port of loopback answers, where a service is.
+/// True if a port of loopback answers in the namespace of a service.
 fn answers_inside(network: Option<&Network>, proxy: &mesh::DemoProxy, port: u16, path: &str) -> bool {
     let answers = || ports::answers_ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), path);
     match network {

@@ -1,4 +1,4 @@
-//! What users install: an archive, a Debian package and their checksums.
+//! Packages for users: an archive, a Debian package and their checksums.
 //!
 //! Everything that is shipped is first put into one folder, `target/packages/stage`, as it is in the archive. The Debian
 //! package is made from the same folder (`[package.metadata.deb]` of `apps/control-plane/Cargo.toml`), so that no file
@@ -21,17 +21,17 @@ use crate::{
     run,
 };
 
-/// What is shipped; `kuma-demo` is for `cargo xtask demo`.
+/// Programs in the packages; `kuma-demo` is for `cargo xtask demo`.
 const PROGRAMS: [&str; 3] = ["kuma-cp", "kuma-dp", "kumactl"];
 /// Makes Debian packages; one version, so that the same commit gives the same package.
 const CARGO_DEB: &str = "3.8.0";
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// How the programs are built: `dist` is optimised and stripped, `dev` is quick to make.
+    /// Profile of the build: `dist` is optimised and stripped, `dev` is quick to make.
     #[arg(long, default_value = "dist")]
     profile: String,
-    /// Where the packages go.
+    /// Folder of the packages.
     #[arg(long, value_name = "DIR", default_value = "target/packages")]
     out: PathBuf,
     /// Fail instead of installing cargo-deb into target/tools where it is missing.
@@ -70,7 +70,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where cargo puts the programs of a profile.
+/// Cargo's folder for the programs of a profile.
 fn folder(profile: &str) -> &str {
     if profile == "dev" { "debug" } else { profile }
 }
@@ -120,7 +120,7 @@ pub fn find_cargo_deb() -> Option<PathBuf> {
     found.into_iter().flatten().find(|program| program.is_file())
 }
 
-/// What a user who installs by hand needs to know.
+/// Command for a user who installs by hand.
 pub fn cargo_deb_missing() -> String {
     format!("cargo-deb: `{}`", run::shown(&install_cargo_deb()))
 }

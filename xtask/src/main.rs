@@ -12,6 +12,7 @@ mod prerequisites;
 mod run;
 mod test;
 mod tidy;
+mod typescript;
 
 use std::process::ExitCode;
 
@@ -32,7 +33,8 @@ enum Command {
     Test(test::Options),
     /// Check layers, file lengths, links and words, without building anything.
     Tidy,
-    /// Write the generated files again: reference pages, OpenAPI document, configuration defaults.
+    /// Write the generated files again: reference pages, OpenAPI document and types made of it,
+    /// configuration defaults.
     Gen,
     /// Show a mesh at work: a control plane, two services, real Envoys, mutual TLS.
     Demo(demo::Options),

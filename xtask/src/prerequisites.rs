@@ -1,5 +1,5 @@
-//! What the tests need beside Rust: Envoy, PostgreSQL's server programs, Prometheus, OpenSSL's program, those of the
-//! network (iptables, `ip` and `curl`), and cargo-deb.
+//! Programs that the tests need beside Rust: Envoy, PostgreSQL's server programs, Prometheus, OpenSSL's program, those
+//! of the network (iptables, `ip` and `curl`), and cargo-deb.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ struct Program {
     name: &'static str,
     package: &'static str,
     find: fn() -> Option<PathBuf>,
-    /// What keeps the package from starting a server of its own.
+    /// Keeps the package from starting a server of its own.
     keep_quiet: fn(&[&str]) -> anyhow::Result<()>,
 }
 
@@ -46,7 +46,7 @@ const PROGRAMS: [Program; 6] = [
     Program { name: "curl", package: "curl", find: || find_in_path("curl"), keep_quiet: |_| Ok(()) },
 ];
 
-/// Whether a command may install what it needs.
+/// Permission of a command to install its prerequisites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Install {
     Allowed,
@@ -83,7 +83,7 @@ fn all_there<const N: usize>(programs: &[Program], more: [Option<String>; N]) ->
     Ok(())
 }
 
-/// What a user who installs by hand needs to know, if a program is missing.
+/// Command for a user who installs by hand, if a program is missing.
 fn missing(program: &Program) -> Option<String> {
     let Program { name, package, find, .. } = program;
     find().is_none().then(|| format!("{name} (Debian, Ubuntu: `apt-get install {package}`)"))
@@ -163,7 +163,7 @@ fn find_for_root(program: &str) -> Option<PathBuf> {
     find_in_path(program).or_else(|| folders.into_iter().find(|path| path.is_file()))
 }
 
-/// How to run a command as root: directly, through sudo without a password, or not at all.
+/// Prefix that runs a command as root: none as root, sudo without a password, or `None` if neither works.
 fn become_root() -> Option<Vec<&'static str>> {
     let is_root = run::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
     if is_root {

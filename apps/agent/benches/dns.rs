@@ -1,5 +1,5 @@
-//! How long it takes to look a name of the mesh up, and to take a document with one changed name. Neither may grow with
-//! what did not change.
+//! Time to look a name of the mesh up, and to take a document with one changed name. Neither may grow with what did not
+//! change.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark stops at an error")]
 
@@ -21,7 +21,7 @@ use hickory_proto::{
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use self::{message::Query, table::Names};
+use self::{message::Query, table::DnsNames};
 
 const SIZES: [usize; 3] = [500, 5_000, 50_000];
 /// Coprime to all sizes, so that names are looked up in another order than they were written in.
@@ -50,7 +50,7 @@ fn packet(name: &str) -> Vec<u8> {
 fn lookups(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("dns");
     for size in SIZES {
-        let names = Names::default();
+        let names = DnsNames::default();
         names.take(&document(size, None)).unwrap();
         let asked: Vec<String> = (0..size).map(|number| name(number * STRIDE % size)).collect();
         group.bench_with_input(BenchmarkId::new("find", size), &asked, |bench, asked| {
@@ -77,19 +77,20 @@ fn documents(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("dns");
     group.sample_size(10);
     for size in SIZES {
-        let (first, second) = (document(size, None), document(size, Some(size / 2)));
+        let first = document(size, None);
+        let second = document(size, Some(size / 2));
         group.throughput(Throughput::Elements(size as u64));
         group.bench_with_input(BenchmarkId::new("read", size), &first, |bench, document| {
             bench.iter(|| serde_json::from_slice::<IgnoredAny>(document).unwrap());
         });
         group.bench_with_input(BenchmarkId::new("build", size), &first, |bench, document| {
             bench.iter(|| {
-                let names = Names::default();
+                let names = DnsNames::default();
                 names.take(document).unwrap();
                 names
             });
         });
-        let names = Names::default();
+        let names = DnsNames::default();
         names.take(&first).unwrap();
         // Criterion calls the function several times, and each time the names are what the last call has left.
         let mut turns = [&second, &first].into_iter().cycle();

@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::{
     failure::{Failure, Result},
-    proxy::Identity,
+    proxy::ProxyIdentity,
 };
 
 /// Records that wait for one server.
@@ -35,14 +35,14 @@ const WAITING: usize = 1024;
 const SERVERS: usize = 64;
 /// A longer record is dropped.
 const LONGEST: usize = 64 * 1024;
-/// How long a server may take to accept a connection, or a record.
+/// Time for a server to accept a connection, or a record.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A server that gets nothing for so long is forgotten.
 const IDLE: Duration = Duration::from_secs(60);
 const CHUNK: usize = 16 * 1024;
 
 /// Reads the pipe until the shutdown begins.
-pub fn serve(identity: &Identity, work_dir: &Path, shutdown: &Shutdown) -> Result<()> {
+pub fn serve(identity: &ProxyIdentity, work_dir: &Path, shutdown: &Shutdown) -> Result<()> {
     let path =
         PathBuf::from(socket::access_log(&work_dir.display().to_string(), &identity.name, &identity.mesh));
     // A name with slashes would lead out of the work directory, and so would a directory whose path was cut.
@@ -79,9 +79,9 @@ fn open(path: &Path) -> io::Result<pipe::Receiver> {
 #[derive(Default)]
 struct Reader {
     servers: HashMap<String, mpsc::Sender<Bytes>>,
-    /// What is read of a record whose end is not there yet.
+    /// Begin of a record whose end was not read yet.
     begun: Vec<u8>,
-    /// Whether the rest of a record is to be skipped.
+    /// Set while the rest of a record is skipped.
     skipping: bool,
     dropped: u64,
 }
@@ -106,9 +106,10 @@ impl Reader {
             self.append(&bytes[..end]);
             bytes = &bytes[end + 1..];
             let record = std::mem::take(&mut self.begun);
-            match std::mem::take(&mut self.skipping) {
-                true => self.drop("it is too long"),
-                false => self.hand_out(&record),
+            if std::mem::take(&mut self.skipping) {
+                self.drop("it is too long")
+            } else {
+                self.hand_out(&record)
             }
         }
         self.append(bytes);
@@ -154,7 +155,7 @@ impl Reader {
     }
 }
 
-/// Where a record goes and the line that is sent: text as it is, an object as JSON.
+/// Server of a record and the line that is sent: text as it is, an object as JSON.
 fn parse(record: &[u8]) -> Option<(String, Bytes)> {
     if let Ok(Value::Object(mut fields)) = serde_json::from_slice(record) {
         let address = fields.get("address")?.as_str()?.to_owned();
@@ -217,11 +218,11 @@ mod tests {
 
     use super::*;
 
-    fn identity(name: &str) -> Identity {
-        Identity { mesh: "default".to_owned(), name: name.to_owned(), resource: None, dataplane: None }
+    fn identity(name: &str) -> ProxyIdentity {
+        ProxyIdentity { mesh: "default".to_owned(), name: name.to_owned(), resource: None, dataplane: None }
     }
 
-    /// Where Envoy writes.
+    /// Opens the pipe that Envoy writes to.
     fn writer(work_dir: &Path) -> fs::File {
         let path = work_dir.join("kuma-al-web-default.sock");
         assert!(path.metadata().unwrap().file_type().is_fifo());
@@ -235,7 +236,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn each_record_is_sent_to_the_address_it_names() {
-        let (work_dir, shutdown) = (tempfile::tempdir().unwrap(), Shutdown::default());
+        let work_dir = tempfile::tempdir().unwrap();
+        let shutdown = Shutdown::default();
         // A leftover of an agent before.
         fs::write(work_dir.path().join("kuma-al-web-default.sock"), "old").unwrap();
         serve(&identity("web"), work_dir.path(), &shutdown).unwrap();
@@ -263,14 +265,16 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn servers_that_are_absent_or_take_nothing_stop_no_record_for_others() {
-        let (work_dir, shutdown) = (tempfile::tempdir().unwrap(), Shutdown::default());
+        let work_dir = tempfile::tempdir().unwrap();
+        let shutdown = Shutdown::default();
         serve(&identity("web"), work_dir.path(), &shutdown).unwrap();
         let mut envoy = writer(work_dir.path());
         // One that accepts nothing, one that is not there, and one that works.
         let (stuck, good) =
             (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let absent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (to_stuck, to_good) = (stuck.local_addr().unwrap(), good.local_addr().unwrap());
+        let to_stuck = stuck.local_addr().unwrap();
+        let to_good = good.local_addr().unwrap();
         let heard = tokio::task::spawn_blocking(move || {
             let long = "x".repeat(8 * 1024);
             // More than sockets and queues hold.
@@ -291,7 +295,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_server_that_comes_back_gets_what_is_sent_then() {
-        let (work_dir, shutdown) = (tempfile::tempdir().unwrap(), Shutdown::default());
+        let work_dir = tempfile::tempdir().unwrap();
+        let shutdown = Shutdown::default();
         serve(&identity("web"), work_dir.path(), &shutdown).unwrap();
         let mut envoy = writer(work_dir.path());
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -320,7 +325,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_pipe_is_in_the_work_directory() {
-        let (work_dir, shutdown) = (tempfile::tempdir().unwrap(), Shutdown::default());
+        let work_dir = tempfile::tempdir().unwrap();
+        let shutdown = Shutdown::default();
         let refused = serve(&identity("../web"), work_dir.path(), &shutdown).unwrap_err().to_string();
         assert!(refused.contains("is not in the work directory"), "{refused}");
     }

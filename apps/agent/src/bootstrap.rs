@@ -2,32 +2,44 @@
 
 mod confine;
 
-use std::{net::IpAddr, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr, UdpSocket},
+    path::Path,
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use base64::{Engine, prelude::BASE64_STANDARD};
+use contract::{
+    agent::{
+        AgentVersion, BootstrapAnswer, BootstrapRequest, EnvoyVersion, MetricsFiles, ProgramVersions,
+        ProxyLimits, SidecarConfiguration, SpireFiles,
+    },
+    lenient::{self, Reason},
+};
 use http::StatusCode;
 use resources::format::yaml;
 use runtime::Backoff;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 use transparent_proxy::DataplaneConfig;
 
 use crate::{
-    control_plane::{Client, NoAnswer},
+    control_plane::{ControlPlaneClient, NoAnswer},
     dns,
     envoy::Envoy,
     failure::{Failure, Result},
-    http_client::Answer,
+    http_client::HttpResponse,
     metrics::applications,
-    proxy::Identity,
+    proxy::ProxyIdentity,
     settings::{Application, ProxySettings, ProxyType, Settings},
     token,
 };
 
 use self::confine::Allowed;
 
-/// How long one request may take.
+/// Time limit for one request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The file in the work directory with a token that was given without one: a control plane may want
@@ -39,105 +51,119 @@ const HOST_IP: &str = "HOST_IP";
 
 /// The control plane's answer.
 #[derive(Debug)]
-pub struct BootstrapAnswer {
+pub struct Bootstrap {
     /// The bootstrap configuration, YAML.
     pub bootstrap: String,
     pub sidecar: Sidecar,
 }
 
-/// What the control plane has for the agent itself.
+/// Settings from the control plane for the agent itself.
 #[derive(Debug)]
 pub struct Sidecar {
     /// The proxy's address.
     pub address: String,
-    /// Whose metrics are read together with Envoy's.
+    /// Applications whose metrics are read together with Envoy's.
     pub applications: Vec<Application>,
 }
 
-/// What the agent does for the application beside running Envoy.
+/// Services of the agent for the application beside running Envoy.
 #[derive(Debug, Default)]
-pub struct Announced {
-    /// Where it answers names of the mesh.
+pub struct AgentServices {
+    /// Port where it answers names of the mesh.
     pub dns_port: Option<u16>,
-    /// How its machine redirects traffic.
+    /// Redirection of traffic on its machine.
     pub redirected: Option<DataplaneConfig>,
-    /// Where Envoy can ask whether the proxy is ready, unless that is 127.0.0.1.
+    /// Address of the readiness endpoint, unless that is 127.0.0.1.
     pub readiness: Option<IpAddr>,
 }
 
 /// The feature of an agent that sends how its machine redirects traffic.
 const REDIRECTION: &str = "feature-transparent-proxy-in-dataplane-metadata";
 
-/// What the agent sends the control plane about this proxy.
+/// The feature of an agent whose application can call IPv6 virtual addresses.
+const IPV6_VIRTUAL_ADDRESSES: &str = "feature-ipv6-virtual-addresses";
+
+/// Request of the agent to the control plane about this proxy.
 pub fn request(
     settings: &Settings,
-    identity: &Identity,
+    identity: &ProxyIdentity,
     envoy: &Envoy,
     work_dir: &Path,
     ca_pem: &str,
-    announced: &Announced,
-) -> Result<Value> {
+    announced: &AgentServices,
+) -> Result<BootstrapRequest> {
     let proxy = &settings.proxy;
     let mut features = settings.features.names();
     features.extend(announced.dns_port.map(|_| dns::FEATURE));
     features.extend(announced.redirected.as_ref().map(|_| REDIRECTION));
-    let mut request = json!({
-        "mesh": identity.mesh,
-        "name": identity.name,
-        "proxyType": proxy.proxy_type.name(),
-        "version": {
-            "kumaDp": {"version": version::VERSION, "gitTag": "", "gitCommit": version::COMMIT, "buildDate": ""},
-            "envoy": {
-                "version": envoy.version.number.to_string(),
-                "build": envoy.version.build,
-                "kumaDpCompatible": envoy.version.is_tried(),
-            },
-        },
-        "caCert": ca_pem,
-        "dynamicMetadata": dynamic_metadata(),
-        "operatingSystem": std::env::consts::OS,
-        "features": features,
-        "resources": {"maxHeapSizeBytes": memory_limit(settings.envoy.max_memory_bytes)},
-        "workdir": work_dir,
-        "metricsResources": {
-            "certPath": settings.envoy.metrics_cert_path.as_deref().unwrap_or(Path::new("")),
-            "keyPath": settings.envoy.metrics_key_path.as_deref().unwrap_or(Path::new("")),
-        },
-        "systemCaPath": settings.envoy.system_ca_path().unwrap_or_default().display().to_string(),
-        "ipv6Enabled": settings.features.ipv6_enabled,
-        "readinessPort": proxy.readiness_port,
-    });
-    if proxy.application_probe_proxy_port != 0 {
-        // The field means the opposite of its name.
-        request["appProbeProxyDisabled"] = true.into();
-    }
-    if let Some(address) = announced.readiness {
-        request["readinessAddress"] = address.to_string().into();
-    }
-    if let Some(port) = announced.dns_port {
-        request["dnsPort"] = port.into();
-    }
-    if let Some(redirected) = &announced.redirected {
-        request["dataplaneConfig"] = serde_json::to_value(redirected)
-            .context("cannot encode the redirection for the control plane")?;
-    }
-    if let Some(resource) = &identity.resource {
-        request["dataplaneResource"] = resource.as_str().into();
-    }
-    if let Some(token) = proxy.token()? {
-        request["dataplaneToken"] = token.into();
-    }
+    let calls_ipv6 = || settings.features.ipv6_enabled && has_ipv6_route();
+    features.extend(announced.dns_port.filter(|_| calls_ipv6()).map(|_| IPV6_VIRTUAL_ADDRESSES));
+    let redirected = announced.redirected.as_ref().map(serde_json::to_value).transpose();
     let kept = proxy.inline_token().map(|_| work_dir.join(TOKEN));
-    if let Some(file) = proxy.token_file()?.or(kept) {
-        request["dataplaneTokenPath"] = file.display().to_string().into();
-    }
-    Ok(request)
+    let token_file = proxy.token_file()?.or(kept);
+    Ok(BootstrapRequest {
+        mesh: identity.mesh.clone(),
+        name: identity.name.clone(),
+        proxy_type: proxy.proxy_type.name().to_owned(),
+        dataplane_token: proxy.token()?.unwrap_or_default(),
+        dataplane_token_path: token_file.map(|file| file.display().to_string()).unwrap_or_default(),
+        dataplane_resource: identity.resource.clone().unwrap_or_default(),
+        version: programs(envoy),
+        ca_cert: ca_pem.to_owned(),
+        dynamic_metadata: dynamic_metadata(),
+        otel_env: None,
+        dns_port: announced.dns_port.unwrap_or_default(),
+        readiness_port: Some(proxy.readiness_port),
+        readiness_address: announced.readiness,
+        // The field means the opposite of its name.
+        app_probe_proxy_disabled: proxy.application_probe_proxy_port != 0,
+        operating_system: std::env::consts::OS.to_owned(),
+        features: features.into_iter().map(str::to_owned).collect(),
+        resources: ProxyLimits { max_heap_size_bytes: memory_limit(settings.envoy.max_memory_bytes) },
+        workdir: work_dir.display().to_string(),
+        metrics_resources: MetricsFiles {
+            cert_path: shown(settings.envoy.metrics_cert_path.as_deref()),
+            key_path: shown(settings.envoy.metrics_key_path.as_deref()),
+        },
+        system_ca_path: shown(settings.envoy.system_ca_path().as_deref()),
+        dataplane_config: redirected.context("cannot encode the redirection for the control plane")?,
+        ipv6_enabled: Some(settings.features.ipv6_enabled),
+        spire_resources: SpireFiles::default(),
+    })
 }
 
-/// What of its environment the agent tells: the address of its machine, for collectors that run on each.
-fn dynamic_metadata() -> Value {
+fn programs(envoy: &Envoy) -> ProgramVersions {
+    ProgramVersions {
+        kuma_dp: Some(AgentVersion {
+            version: version::VERSION.to_owned(),
+            git_commit: version::COMMIT.to_owned(),
+            ..AgentVersion::default()
+        }),
+        envoy: Some(EnvoyVersion {
+            version: envoy.version.number.to_string(),
+            build: envoy.version.build.clone(),
+            kuma_dp_compatible: envoy.version.is_tried(),
+        }),
+        dependencies: BTreeMap::new(),
+    }
+}
+
+fn shown(path: Option<&Path>) -> String {
+    path.map(|path| path.display().to_string()).unwrap_or_default()
+}
+
+/// Asks the kernel for a route to unique local IPv6 addresses of other networks. Without one it refuses connections to
+/// them before the firewall can redirect them. Connecting a socket for datagrams sends nothing.
+fn has_ipv6_route() -> bool {
+    let elsewhere = Ipv6Addr::new(0xfdff, 0xffff, 0xffff, 0xffff, 0, 0, 0, 1);
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0));
+    socket.is_ok_and(|socket| socket.connect((elsewhere, 9)).is_ok())
+}
+
+/// Reports one variable of the environment: the address of its machine, for collectors that run on each.
+fn dynamic_metadata() -> BTreeMap<String, String> {
     let host_ip = std::env::var(HOST_IP).ok().filter(|ip| ip.parse::<IpAddr>().is_ok());
-    host_ip.map_or_else(|| json!({}), |ip| json!({ (HOST_IP): ip }))
+    host_ip.into_iter().map(|ip| (HOST_IP.to_owned(), ip)).collect()
 }
 
 /// The one document of a bootstrap configuration.
@@ -173,20 +199,20 @@ fn memory_limit(configured: u64) -> u64 {
 
 /// Asks until there is an answer; what cannot get better by asking again is a failure.
 pub async fn fetch(
-    client: &Client,
+    client: &ControlPlaneClient,
     settings: &Settings,
-    body: impl Fn() -> Result<Value>,
-) -> Result<BootstrapAnswer> {
+    body: impl Fn() -> Result<BootstrapRequest>,
+) -> Result<Bootstrap> {
     let control_plane = &settings.control_plane;
     let deadline = Instant::now() + control_plane.retry_max_duration;
     let mut backoff = Backoff::new(control_plane.retry_backoff, control_plane.retry_backoff);
     let mut said = String::new();
     loop {
-        let answer = client.post_json("/bootstrap", body()?.to_string(), PATIENCE).await;
+        let answer = client.post_json("/bootstrap", &body()?, PATIENCE).await;
         let reason = match judge(client, &settings.proxy, answer) {
-            Verdict::Answered(answer) => return Ok(answer),
-            Verdict::Never(failure) => return Err(failure),
-            Verdict::Later(reason) => reason,
+            BootstrapResult::Answered(answer) => return Ok(answer),
+            BootstrapResult::Never(failure) => return Err(failure),
+            BootstrapResult::Later(reason) => reason,
         };
         let delay = backoff.next_delay();
         if Instant::now() + delay > deadline {
@@ -204,22 +230,29 @@ pub async fn fetch(
     }
 }
 
-enum Verdict {
-    Answered(BootstrapAnswer),
+enum BootstrapResult {
+    Answered(Bootstrap),
     Later(String),
     Never(Failure),
 }
 
-fn judge(client: &Client, proxy: &ProxySettings, answer: std::result::Result<Answer, NoAnswer>) -> Verdict {
-    let (url, kind) = (client.url(), proxy.proxy_type);
+fn judge(
+    client: &ControlPlaneClient,
+    proxy: &ProxySettings,
+    answer: std::result::Result<HttpResponse, NoAnswer>,
+) -> BootstrapResult {
+    let url = client.url();
+    let kind = proxy.proxy_type;
     let answer = match answer {
         Ok(answer) => answer,
         Err(NoAnswer::Away(error)) => {
-            return Verdict::Later(format!("the control plane at {url} cannot be reached: {error:#}"));
+            return BootstrapResult::Later(format!(
+                "the control plane at {url} cannot be reached: {error:#}"
+            ));
         }
         Err(NoAnswer::NotTls(_)) => return another_server(url, "the server there does not speak TLS"),
         Err(NoAnswer::Untrusted(error)) => {
-            return Verdict::Never(Failure::failed(format!(
+            return BootstrapResult::Never(Failure::failed(format!(
                 "the certificate of the control plane at {url} is not trusted: {error}\nhint: {}",
                 untrusted(&error)
             )));
@@ -228,20 +261,20 @@ fn judge(client: &Client, proxy: &ProxySettings, answer: std::result::Result<Ans
     let text = answer.text();
     match answer.status {
         StatusCode::OK => match decode(&answer) {
-            Ok(answer) => Verdict::Answered(answer),
+            Ok(answer) => BootstrapResult::Answered(answer),
             Err(error) => another_server(url, &format!("{error:#}")),
         },
         // A control plane says with an empty answer that there is no such proxy.
-        StatusCode::NOT_FOUND if text.is_empty() => Verdict::Later(unknown_proxy(url, proxy)),
+        StatusCode::NOT_FOUND if text.is_empty() => BootstrapResult::Later(unknown_proxy(url, proxy)),
         status @ (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => {
             another_server(url, &format!("it answered {status}: {}", shortened(&text)))
         }
         status if status.is_redirection() => another_server(url, &format!("it answered {status}")),
-        status if status.is_client_error() => Verdict::Never(Failure::failed(format!(
+        status if status.is_client_error() => BootstrapResult::Never(Failure::failed(format!(
             "the control plane refused this proxy ({status}): {text}{}",
             hint(status, kind, &text)
         ))),
-        status => Verdict::Later(format!("the control plane at {url} answered {status}: {text}")),
+        status => BootstrapResult::Later(format!("the control plane at {url} answered {status}: {text}")),
     }
 }
 
@@ -256,13 +289,13 @@ fn untrusted(error: &rustls::Error) -> &'static str {
 }
 
 /// The server at this address is not one that proxies connect to, and will not become one.
-fn another_server(url: &http::Uri, answered: &str) -> Verdict {
+fn another_server(url: &http::Uri, answered: &str) -> BootstrapResult {
     let port = match url.port_u16() {
         Some(port @ (5681 | 5682)) => format!("{port} is the port of the API by default"),
         _ => "5681 and 5682 are the ports of the API by default".to_owned(),
     };
     let host = url.host().unwrap_or("localhost");
-    Verdict::Never(Failure::failed(format!(
+    BootstrapResult::Never(Failure::failed(format!(
         "{url} is not a control plane's server for data plane proxies: {answered}\n\
          hint: {port}; the server for proxies has port 5678: --cp-address https://{host}:5678"
     )))
@@ -310,14 +343,17 @@ fn hint(status: StatusCode, kind: ProxyType, text: &str) -> String {
 }
 
 /// Reads the answer; what it has for the agent may be absent.
-fn decode(answer: &Answer) -> anyhow::Result<BootstrapAnswer> {
+fn decode(answer: &HttpResponse) -> anyhow::Result<Bootstrap> {
     let body: Value = serde_json::from_slice(&answer.body).context("the answer is not JSON")?;
-    let encoded = body["bootstrap"].as_str().ok_or_else(|| anyhow!("the answer has no `bootstrap`"))?;
-    let bytes = BASE64_STANDARD.decode(encoded).context("`bootstrap` is not base64")?;
+    let answer: BootstrapAnswer = lenient::read(&body).map_err(|unreadable| match unreadable.reason {
+        Reason::Missing(field) => anyhow!("the answer has no `{field}`"),
+        Reason::Wrong(_) => anyhow!("the answer cannot be read: {unreadable}"),
+    })?;
+    let bytes = BASE64_STANDARD.decode(&answer.bootstrap).context("`bootstrap` is not base64")?;
     let bootstrap = String::from_utf8(bytes).context("`bootstrap` is not text")?;
-    let sidecar = &body["kumaSidecarConfiguration"];
-    let address = sidecar["networking"]["address"].as_str().filter(|address| !address.is_empty());
-    let address = address.unwrap_or("127.0.0.1").to_owned();
-    let applications = applications(&sidecar["metrics"]["aggregate"], &address);
-    Ok(BootstrapAnswer { bootstrap, sidecar: Sidecar { address, applications } })
+    let SidecarConfiguration { networking, metrics } = answer.kuma_sidecar_configuration;
+    let address = Some(networking.address).filter(|address| !address.is_empty());
+    let address = address.unwrap_or_else(|| "127.0.0.1".to_owned());
+    let applications = applications(&Value::Array(metrics.aggregate), &address);
+    Ok(Bootstrap { bootstrap, sidecar: Sidecar { address, applications } })
 }

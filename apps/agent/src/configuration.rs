@@ -1,5 +1,5 @@
-//! What the control plane has for the agent while it runs: documents that Envoy hands out at a socket in
-//! the work directory.
+//! Documents of the control plane for the agent while it runs: Envoy hands them out at a socket in the work
+//! directory.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,16 +13,17 @@ use tokio::{net::UnixStream, sync::mpsc};
 
 use crate::http_client::exchange_within;
 
-/// Where Envoy hands out what MeshMetrics say; the listener of a page asks the agent under the same path.
+/// Path where Envoy hands out the settings of MeshMetrics; the listener of a page asks the agent under the
+/// same path.
 pub const MESH_METRIC: &str = "/meshmetric";
-/// How often the agent looks whether the control plane has something new, as Kuma's does.
+/// Interval of looking for changed documents, as Kuma's agent has it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Envoy answers from memory; a large document takes a while on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Fifty thousand names have a sixth of this.
 const MAX_DOCUMENT: usize = 32 << 20;
 
-/// Where to ask.
+/// Socket that hands out documents.
 #[derive(Debug, Clone)]
 pub struct Configuration {
     pub socket: PathBuf,
@@ -30,7 +31,7 @@ pub struct Configuration {
 
 /// A document, if it is not the one that is known already.
 #[derive(Debug)]
-enum Answered {
+enum DocumentAnswer {
     Same,
     New { etag: Option<String>, document: Bytes },
 }
@@ -39,11 +40,11 @@ enum Answered {
 #[derive(Debug)]
 pub struct Poller {
     configuration: Configuration,
-    followed: Vec<Followed>,
+    followed: Vec<WatchedDocument>,
 }
 
 #[derive(Debug)]
-struct Followed {
+struct WatchedDocument {
     path: &'static str,
     /// The checksum of the document that was handed out last.
     known: Option<String>,
@@ -54,13 +55,13 @@ impl Configuration {
     /// The document at a path.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
         match self.newer(path, None).await? {
-            Answered::New { document, .. } => Ok(serde_json::from_slice(&document)?),
-            Answered::Same => Ok(Value::Null),
+            DocumentAnswer::New { document, .. } => Ok(serde_json::from_slice(&document)?),
+            DocumentAnswer::Same => Ok(Value::Null),
         }
     }
 
     /// The document at a path, unless it is the one with the checksum `known`.
-    async fn newer(&self, path: &str, known: Option<&str>) -> anyhow::Result<Answered> {
+    async fn newer(&self, path: &str, known: Option<&str>) -> anyhow::Result<DocumentAnswer> {
         let mut request = Request::get(path).header(header::HOST, "envoy");
         if let Some(known) = known.filter(|known| !known.is_empty()) {
             request = request.header(header::IF_NONE_MATCH, known);
@@ -70,11 +71,11 @@ impl Configuration {
             async { exchange_within(MAX_DOCUMENT, UnixStream::connect(&self.socket).await?, request).await };
         let answer = tokio::time::timeout(PATIENCE, exchanged).await.context("no answer in time")??;
         if answer.status == StatusCode::NOT_MODIFIED {
-            return Ok(Answered::Same);
+            return Ok(DocumentAnswer::Same);
         }
         anyhow::ensure!(answer.status == StatusCode::OK, "Envoy answered {}", answer.status);
         let etag = answer.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
-        Ok(Answered::New { etag, document: answer.body })
+        Ok(DocumentAnswer::New { etag, document: answer.body })
     }
 }
 
@@ -87,7 +88,7 @@ impl Poller {
     pub fn follow(&mut self, path: &'static str) -> mpsc::Receiver<Option<Bytes>> {
         // A slow receiver delays the next look, so it never gets an outdated document.
         let (news, documents) = mpsc::channel(1);
-        self.followed.push(Followed { path, known: None, news });
+        self.followed.push(WatchedDocument { path, known: None, news });
         documents
     }
 
@@ -111,11 +112,11 @@ impl Poller {
     }
 }
 
-impl Followed {
+impl WatchedDocument {
     async fn look(&mut self, configuration: &Configuration) {
         let news = match configuration.newer(self.path, self.known.as_deref()).await {
-            Ok(Answered::Same) => return,
-            Ok(Answered::New { etag, document }) => {
+            Ok(DocumentAnswer::Same) => return,
+            Ok(DocumentAnswer::New { etag, document }) => {
                 // A document without a checksum is new each time.
                 self.known = Some(etag.unwrap_or_default());
                 Some(document)

@@ -26,24 +26,25 @@ use tokio::sync::mpsc;
 use transparent_proxy::Range;
 
 use self::{
-    answering::Answering, dns_metrics::DnsMetrics, forward::Forwarder, resolvers::Resolvers, table::Names,
+    answering::QueryAnswerer, dns_metrics::DnsMetrics, forward::Forwarder, resolvers::Resolvers,
+    table::DnsNames,
 };
 use crate::{
     failure::{Failure, Result},
     readiness::is_absent,
 };
 
-/// Where Envoy hands out the names of the mesh.
+/// Path where Envoy hands out the names of the mesh.
 pub const PATH: &str = "/dns";
 /// The feature of an agent that answers names itself.
 pub const FEATURE: &str = "feature-embedded-dns";
 
-/// How the server is to be run.
+/// Settings of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct DnsSettings {
     pub port: u16,
     pub ipv6: bool,
-    /// Where the machine's resolvers are listed.
+    /// File that lists the machine's resolvers.
     pub resolv_conf: PathBuf,
     /// Log every query.
     pub log_queries: bool,
@@ -53,9 +54,9 @@ pub struct Plan {
 
 /// A server that answers.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct DnsServer {
     port: u16,
-    names: Arc<Names>,
+    names: Arc<DnsNames>,
     dns_metrics: DnsMetrics,
 }
 
@@ -64,18 +65,19 @@ struct Sockets {
     udp: UdpSocket,
     /// Only queries over UDP are redirected from virtual networks.
     tcp: Option<TcpListener>,
-    /// Where queries must come from, if not from this machine.
+    /// Networks that queries must come from, if not from this machine.
     from: Option<Vec<Range>>,
 }
 
-impl Server {
+impl DnsServer {
     /// Answers until the shutdown begins.
-    pub fn start(plan: &Plan, metrics: &Metrics, shutdown: &Shutdown) -> Result<Server> {
+    pub fn start(plan: &DnsSettings, metrics: &Metrics, shutdown: &Shutdown) -> Result<DnsServer> {
         let sockets = listen(plan)?;
         let own = sockets.iter().filter_map(|sockets| sockets.udp.local_addr().ok()).collect();
-        let (names, dns_metrics) = (Arc::new(Names::default()), DnsMetrics::register(metrics));
+        let names = Arc::new(DnsNames::default());
+        let dns_metrics = DnsMetrics::register(metrics);
         let resolvers = Resolvers::new(plan.resolv_conf.clone(), own);
-        let answering = Arc::new(Answering::new(
+        let answering = Arc::new(QueryAnswerer::new(
             names.clone(),
             Forwarder::new(resolvers, dns_metrics.clone()),
             dns_metrics.clone(),
@@ -99,7 +101,7 @@ impl Server {
             .spawn(run)
             .context("cannot start the DNS server")?;
         tracing::info!(port = plan.port, "serving names of the mesh on loopback");
-        Ok(Server { port: plan.port, names, dns_metrics })
+        Ok(DnsServer { port: plan.port, names, dns_metrics })
     }
 
     pub fn port(&self) -> u16 {
@@ -136,7 +138,7 @@ impl Server {
     }
 }
 
-fn listen(plan: &Plan) -> Result<Vec<Sockets>> {
+fn listen(plan: &DnsSettings) -> Result<Vec<Sockets>> {
     let is_shared = !plan.networks.is_empty();
     let bind = |address: IpAddr| bind(SocketAddr::from((address, plan.port)), is_shared);
     let mut sockets = Vec::new();
@@ -191,7 +193,7 @@ fn shared(address: SocketAddr) -> std::io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-fn in_vain(plan: &Plan, error: &std::io::Error) -> Failure {
+fn in_vain(plan: &DnsSettings, error: &std::io::Error) -> Failure {
     let port = plan.port;
     Failure::failed(format!(
         "cannot answer DNS at port {port} of loopback: {error}; every proxy of a machine needs its own \

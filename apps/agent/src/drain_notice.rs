@@ -2,28 +2,30 @@
 
 use std::{sync::Arc, time::Duration};
 
+use contract::agent::DrainRequest;
 use http::StatusCode;
-use serde_json::json;
 
-use crate::control_plane::{Client, NoAnswer};
+use crate::control_plane::{ControlPlaneClient, NoAnswer};
 
 /// Stopping is not put off for long by a control plane that does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The announcement, and where it is sent.
 pub struct DrainNotice {
-    client: Arc<Client>,
-    body: String,
+    client: Arc<ControlPlaneClient>,
+    request: DrainRequest,
 }
 
 impl DrainNotice {
-    pub fn new(client: Arc<Client>, mesh: &str, name: &str, token: &str) -> DrainNotice {
-        DrainNotice { client, body: json!({"mesh": mesh, "name": name, "dataplaneToken": token}).to_string() }
+    pub fn new(client: Arc<ControlPlaneClient>, mesh: &str, name: &str, token: &str) -> DrainNotice {
+        let request =
+            DrainRequest { mesh: mesh.to_owned(), name: name.to_owned(), dataplane_token: token.to_owned() };
+        DrainNotice { client, request }
     }
 
     /// Returns when the control plane has notified the others, or will not.
     pub async fn say(&self) {
-        match self.client.post_json("/drain", self.body.clone(), PATIENCE).await {
+        match self.client.post_json("/drain", &self.request, PATIENCE).await {
             Ok(answer) if answer.status.is_success() => {
                 tracing::info!("announced to the control plane: other proxies no longer call this one")
             }

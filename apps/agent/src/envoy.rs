@@ -37,7 +37,7 @@ pub struct Envoy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Number(u16, u16, u16);
 
-/// What `envoy --version` says.
+/// Output of `envoy --version`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     pub number: Number,
@@ -46,7 +46,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Whether this agent was tried with it.
+    /// True for versions that this agent was tried with.
     pub fn is_tried(&self) -> bool {
         (OLDEST..=NEWEST_TRIED).contains(&self.number)
     }

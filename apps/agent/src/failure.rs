@@ -1,4 +1,4 @@
-//! Why the agent ended and which exit code that is.
+//! Failures that end the agent, and their exit codes.
 
 use std::fmt;
 

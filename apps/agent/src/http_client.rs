@@ -12,19 +12,19 @@ pub const MAX_BODY: usize = 64 * 1024 * 1024;
 
 /// An answer, complete.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-impl Answer {
+impl HttpResponse {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).trim().to_owned()
     }
 }
 
-pub async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<Answer>
+pub async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<HttpResponse>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -36,7 +36,7 @@ pub async fn exchange_within<S>(
     limit: usize,
     stream: S,
     request: Request<Full<Bytes>>,
-) -> anyhow::Result<Answer>
+) -> anyhow::Result<HttpResponse>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -48,7 +48,7 @@ where
         let headers = response.headers().clone();
         let body = Limited::new(response.into_body(), limit).collect().await;
         let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
-        Ok(Answer { status, headers, body })
+        Ok(HttpResponse { status, headers, body })
     }
     .await;
     connection.abort();

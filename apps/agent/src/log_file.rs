@@ -20,7 +20,7 @@ use crate::{
 const MEGABYTE: u64 = 1024 * 1024;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How much is kept; zero is no limit, but for the size.
+/// Limits of what is kept; zero is no limit, but for the size.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     size: u64,
@@ -132,7 +132,7 @@ fn append(path: &Path) -> io::Result<File> {
     File::options().append(true).create(true).mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)
 }
 
-/// What stands before and after the time in the name of a file that was put aside.
+/// Text before and after the time in the name of a file that was put aside.
 fn around_the_time(path: &Path) -> (String, String) {
     let part = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
     let end = part(path.extension());

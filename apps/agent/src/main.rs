@@ -5,7 +5,11 @@
 //! configuration ([`bootstrap`]), [`dns`] answers names of the mesh, [`supervise`] keeps an Envoy alive
 //! until a signal comes.
 //!
-//! Invariant: no Envoy outlives its agent, however the agent ends ([`exec`]).
+//! Beside that it serves readiness, one page of metrics (also sent to collectors), probes of the application, and takes
+//! access logs for servers that take lines.
+//!
+//! Invariants: no Envoy outlives its agent, however the agent ends ([`exec`]). No bootstrap configuration names a file
+//! outside of the work directory, except those that the agent's settings name.
 
 mod access_log;
 mod bootstrap;

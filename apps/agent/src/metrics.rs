@@ -16,7 +16,7 @@ mod view;
 use self::{
     exposition::Family,
     legacy::LegacyNames,
-    names::{KnownNames, Written},
+    names::{KnownNames, PageNames},
     profile::Profile,
 };
 pub use self::{
@@ -64,7 +64,7 @@ fn add_envoy(
     profile: Option<&Profile>,
 ) {
     let families = Families::parse(text);
-    let written = Written::of(&families);
+    let written = PageNames::of(&families);
     for family in families.into_families() {
         let Family { name, kind, help, samples } = family;
         for mut sample in samples {

@@ -16,13 +16,13 @@ use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use crate::{
     grpc,
     metrics::{View, otlp},
-    readiness::Health,
+    readiness::ProxyHealth,
 };
 
-/// What an interval may be at least, whatever the control plane says.
+/// Shortest interval, whatever the control plane says.
 const SHORTEST: Duration = Duration::from_secs(1);
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a collector may take for one request.
+/// Time limit for one request to a collector.
 const PATIENCE: Duration = Duration::from_secs(10);
 const EXPORT: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 
@@ -39,10 +39,10 @@ struct Labels {
     backend: String,
 }
 
-/// What all pushing has in common.
+/// State that all pushing shares.
 #[derive(Clone)]
 struct Pushing {
-    health: Health,
+    health: ProxyHealth,
     /// `<mesh>.<name>`
     instance: Arc<str>,
     pushed: Family<Labels, Counter>,
@@ -51,7 +51,7 @@ struct Pushing {
 
 /// Follows what MeshMetrics say until the shutdown begins. Applications without an address are at `home`.
 pub fn follow(
-    health: &Health,
+    health: &ProxyHealth,
     documents: mpsc::Receiver<Option<Bytes>>,
     instance: String,
     home: String,
@@ -63,12 +63,12 @@ pub fn follow(
         instance: instance.into(),
         pushed: metrics.register(
             "kuma_dp_metrics_pushes",
-            "How often a collector of OpenTelemetry took metrics",
+            "Requests with metrics that a collector of OpenTelemetry took",
             Family::default(),
         ),
         failed: metrics.register(
             "kuma_dp_metrics_push_failures",
-            "How often metrics could not be sent to a collector of OpenTelemetry",
+            "Requests with metrics that could not be sent to a collector of OpenTelemetry",
             Family::default(),
         ),
     };
@@ -102,7 +102,8 @@ impl Pushing {
                 interval_ms = collector.interval.as_millis(),
                 "sending metrics to an OpenTelemetry collector"
             );
-            let (pushing, view) = (self.clone(), view.clone());
+            let pushing = self.clone();
+            let view = view.clone();
             pushers.spawn(async move { pushing.push_to(&collector, &view).await });
         }
         pushers

@@ -26,15 +26,15 @@ use crate::{
     configuration::{Configuration, MESH_METRIC},
     failure::Result,
     metrics::{CONTENT_TYPE, View},
-    proxy::Identity,
-    readiness::Health,
+    proxy::ProxyIdentity,
+    readiness::ProxyHealth,
 };
 
 /// Each page costs Envoy and every application one; more readers at a time wait for each other.
 const PAGES_AT_A_TIME: usize = 4;
 
 struct Socket {
-    health: Health,
+    health: ProxyHealth,
     sidecar: Sidecar,
     configuration: Configuration,
     turns: Semaphore,
@@ -42,8 +42,8 @@ struct Socket {
 
 /// Answers until the shutdown begins.
 pub fn serve(
-    health: &Health,
-    identity: &Identity,
+    health: &ProxyHealth,
+    identity: &ProxyIdentity,
     sidecar: Sidecar,
     configuration: &Configuration,
     work_dir: &Path,

@@ -1,5 +1,5 @@
-//! What the proxy calls, and who comes to it without an identity: counted by Envoy, reported to the control plane about
-//! once a minute, and once more when the proxy ends.
+//! Observed calls of the proxy, and connections to it without an identity: counted by Envoy, reported to the control
+//! plane about once a minute, and once more when the proxy ends.
 //!
 //! A report has what was counted since the last one that the control plane took; while it is away, counts wait.
 
@@ -8,19 +8,19 @@ mod counts;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
+use contract::agent::ObservedReport;
 use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
 use runtime::{Backoff, Shutdown};
-use serde_json::json;
 use tokio::sync::Mutex;
 
-use self::counts::{Counted, Report, Stats};
+use self::counts::{CallReport, ReportedCounts, Stats};
 use crate::{
-    control_plane::{Client, NoAnswer},
+    control_plane::{ControlPlaneClient, NoAnswer},
     envoy::admin::Admin,
     failure::Result,
-    proxy::Identity,
-    readiness::Health,
+    proxy::ProxyIdentity,
+    readiness::ProxyHealth,
     settings::{ProxyType, Settings},
 };
 
@@ -31,14 +31,14 @@ const USED: &str = "/stats?usedonly&type=Counters&filter=%5E(cluster%5C..%2B%5C.
 const SECURED: &str = "/stats?type=Counters&filter=%5Elistener%5C..%2B%5C.ssl%5C.handshake%24";
 /// Five thousand long names have a fifth of this.
 const MAX_STATS: usize = 8 << 20;
-/// How long the control plane may take for a report.
+/// Time limit for a report to the control plane.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A proxy that ends waits no longer.
 const PATIENCE_AT_THE_END: Duration = Duration::from_secs(2);
 /// Behind one address there may be several control planes, and only one is connected to this proxy.
 const ATTEMPTS: u32 = 3;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
-/// How often Envoy is asked whether it is ready yet.
+/// Interval of asking Envoy whether it is ready yet.
 const GLANCE: Duration = Duration::from_secs(1);
 /// After so many intervals without a call the control plane hears that there were none.
 const QUIET: u32 = 10;
@@ -52,14 +52,14 @@ pub struct Observer {
 
 struct Observing {
     admin: Admin,
-    client: Arc<Client>,
+    client: Arc<ControlPlaneClient>,
     mesh: String,
     name: String,
     token: Token,
-    counted: Counted,
-    /// How many intervals ago the control plane took a report; `None` before the first.
+    counted: ReportedCounts,
+    /// Intervals since the control plane took a report; `None` before the first.
     quiet: Option<u32>,
-    /// How many reports in a row were not taken.
+    /// Number of reports in a row that were not taken.
     failing: u32,
     failures: Counter,
 }
@@ -96,10 +96,10 @@ impl Observer {
     /// Starts to look at Envoy, unless the settings say otherwise.
     pub fn start(
         settings: &Settings,
-        identity: &Identity,
-        client: &Arc<Client>,
+        identity: &ProxyIdentity,
+        client: &Arc<ControlPlaneClient>,
         admin: &Admin,
-        health: &Health,
+        health: &ProxyHealth,
         shutdown: &Shutdown,
     ) -> Result<Observer> {
         // Proxies of a zone pass on what others call.
@@ -113,7 +113,7 @@ impl Observer {
             mesh: identity.mesh.clone(),
             name: identity.name.clone(),
             token: Token::of(settings)?,
-            counted: Counted::default(),
+            counted: ReportedCounts::default(),
             quiet: None,
             failing: 0,
             failures: health.metrics().register(
@@ -123,7 +123,8 @@ impl Observer {
             ),
         };
         let observing = Arc::new(Mutex::new(observing));
-        let (looking, ending) = (observing.clone(), shutdown.clone());
+        let looking = observing.clone();
+        let ending = shutdown.clone();
         shutdown.spawn(async move {
             tokio::select! {
                 () = ending.begun() => {}
@@ -196,18 +197,17 @@ impl Observing {
     }
 
     /// Says whether the report was taken: Kuma's own control plane takes none.
-    async fn send(&self, report: &Report) -> anyhow::Result<bool> {
-        let body = json!({
-            "mesh": self.mesh,
-            "name": self.name,
-            "dataplaneToken": self.token.read().await?,
-            "clusters": report.clusters,
-            "inbounds": report.inbounds,
-        });
-        let body = body.to_string();
+    async fn send(&self, report: &CallReport) -> anyhow::Result<bool> {
+        let body = ObservedReport {
+            mesh: self.mesh.clone(),
+            name: self.name.clone(),
+            dataplane_token: self.token.read().await?,
+            clusters: report.clusters.clone(),
+            inbounds: report.inbounds.clone(),
+        };
         let mut attempt = 1;
         loop {
-            let answer = match self.client.post_json("/observed", body.clone(), PATIENCE).await {
+            let answer = match self.client.post_json("/observed", &body, PATIENCE).await {
                 Ok(answer) => answer,
                 Err(NoAnswer::Away(error)) => return Err(error),
                 Err(NoAnswer::Untrusted(error) | NoAnswer::NotTls(error)) => return Err(error.into()),

@@ -35,16 +35,16 @@ use crate::{
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
 /// As much of an application's answer as is passed on.
 const MOST_BODY: usize = 10 * 1024;
-/// How long a probe takes unless it says otherwise, and at most.
+/// Default and largest time for a probe.
 const PATIENCE: Duration = Duration::from_secs(1);
 const MOST_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What to ask the application.
+/// Request to the application.
 #[derive(Debug, PartialEq, Eq)]
 enum Probe {
-    /// Whether the port accepts a connection.
+    /// Succeeds if the port accepts a connection.
     Tcp(u16),
-    /// What its health service says.
+    /// Succeeds if its health service says SERVING.
     Grpc(u16),
     /// A path and query of its HTTP server.
     Http(u16, String),
@@ -169,9 +169,10 @@ async fn grpc(port: u16, headers: &HeaderMap) -> anyhow::Result<Response> {
     connection.abort();
     let (status, message) = asked?;
     anyhow::ensure!(status.is_none_or(|status| status == "0"), "the health service refused to answer");
-    Ok(match is_serving(&message) {
-        true => (StatusCode::OK, "HEALTHY\n").into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "UNHEALTHY\n").into_response(),
+    Ok(if is_serving(&message) {
+        (StatusCode::OK, "HEALTHY\n").into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "UNHEALTHY\n").into_response()
     })
 }
 
@@ -187,7 +188,7 @@ fn question(service: &str) -> anyhow::Result<Bytes> {
     Ok([&frame[..], &message].concat().into())
 }
 
-/// Whether a `HealthCheckResponse` has status 1, SERVING, in field 1.
+/// True if a `HealthCheckResponse` has status 1, SERVING, in field 1.
 fn is_serving(message: &[u8]) -> bool {
     message.get(5..) == Some(&[0x08, 0x01])
 }

@@ -1,5 +1,5 @@
-//! Which proxy this is: from its definition, which is checked here before it is sent, or
-//! from its name alone when the control plane knows the rest.
+//! Identity of the proxy: from its definition, which is checked here before it is sent, or from its name
+//! alone when the control plane knows the rest.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
 
 /// A proxy as the agent describes it to the control plane.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Identity {
+pub struct ProxyIdentity {
     /// Empty for proxies of a zone, which belong to no mesh.
     pub mesh: String,
     pub name: String,
@@ -44,12 +44,13 @@ impl ProxyType {
     }
 }
 
-pub fn identify(settings: &settings::ProxySettings) -> Result<Identity> {
+pub fn identify(settings: &settings::ProxySettings) -> Result<ProxyIdentity> {
     match settings.definition()? {
         Some((text, origin)) => {
             let vars = settings.dataplane_var.iter().cloned().collect();
             let draft = read(&text, &origin, &vars, settings.proxy_type)?;
-            let (mesh, name) = (draft.key.mesh.to_string(), draft.key.name.to_string());
+            let mesh = draft.key.mesh.to_string();
+            let name = draft.key.name.to_string();
             agree("--name", settings.name(), &name, &origin)?;
             if !mesh.is_empty() {
                 agree("--mesh", settings.mesh(), &mesh, &origin)?;
@@ -59,7 +60,7 @@ pub fn identify(settings: &settings::ProxySettings) -> Result<Identity> {
                 Spec::Dataplane(dataplane) => Some(dataplane),
                 _ => None,
             };
-            Ok(Identity { mesh, name, resource, dataplane })
+            Ok(ProxyIdentity { mesh, name, resource, dataplane })
         }
         None => {
             let name = settings.name().ok_or_else(|| {
@@ -72,7 +73,12 @@ pub fn identify(settings: &settings::ProxySettings) -> Result<Identity> {
                 ProxyType::Dataplane => settings.mesh().unwrap_or(universal::DEFAULT_MESH),
                 ProxyType::Ingress | ProxyType::Egress => "",
             };
-            Ok(Identity { mesh: mesh.to_owned(), name: name.to_owned(), resource: None, dataplane: None })
+            Ok(ProxyIdentity {
+                mesh: mesh.to_owned(),
+                name: name.to_owned(),
+                resource: None,
+                dataplane: None,
+            })
         }
     }
 }

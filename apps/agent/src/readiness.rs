@@ -1,4 +1,4 @@
-//! What the agent answers about itself: `/ready` for load balancers and kubelet, `/metrics` for Prometheus.
+//! The agent's own endpoints: `/ready` for load balancers and kubelet, `/metrics` for Prometheus.
 
 use std::{
     io,
@@ -38,9 +38,9 @@ fn limits() -> Limits {
     Limits { connections: CONNECTIONS, per_peer: CONNECTIONS, ..Limits::default() }
 }
 
-/// What is known about the proxy, shared by the tasks that learn it and those that answer questions.
+/// Health of the proxy, shared by the tasks that learn it and those that answer questions.
 #[derive(Debug, Clone)]
-pub struct Health(Arc<Inner>);
+pub struct ProxyHealth(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -51,8 +51,8 @@ struct Inner {
     sources: Sources,
 }
 
-impl Health {
-    pub fn new(sources: Sources) -> Health {
+impl ProxyHealth {
+    pub fn new(sources: Sources) -> ProxyHealth {
         let metrics = Metrics::default();
         logs::register(&metrics, "kuma_dp_log_lines_lost");
         let restarts = metrics.register(
@@ -65,7 +65,7 @@ impl Health {
             "How often a source of metrics did not answer in time, or not with metrics, and was left out",
             sources.failures().clone(),
         );
-        Health(Arc::new(Inner {
+        ProxyHealth(Arc::new(Inner {
             admin: OnceLock::new(),
             terminating: AtomicBool::new(false),
             metrics,
@@ -105,7 +105,8 @@ impl Health {
 
     /// Listens unless the port is 0, and gives the address at which Envoy can ask.
     pub async fn serve(&self, settings: &Settings, shutdown: &Shutdown) -> Result<Option<IpAddr>> {
-        let (address, port) = (settings.proxy.readiness_address, settings.proxy.readiness_port);
+        let address = settings.proxy.readiness_address;
+        let port = settings.proxy.readiness_port;
         if port == 0 {
             return Ok(None);
         }
@@ -157,13 +158,13 @@ async fn bind_loopback(port: u16, ipv6: bool) -> std::result::Result<Listener, r
     }
 }
 
-/// Whether the machine has no such address, as opposed to one that is in use.
+/// True if the machine has no such address, as opposed to one that is in use.
 pub fn is_absent(error: &io::Error) -> bool {
     let missing = [Errno::EADDRNOTAVAIL, Errno::EAFNOSUPPORT];
     error.raw_os_error().is_some_and(|code| missing.contains(&Errno::from_raw(code)))
 }
 
-async fn ready(State(Health(health)): State<Health>) -> (StatusCode, String) {
+async fn ready(State(ProxyHealth(health)): State<ProxyHealth>) -> (StatusCode, String) {
     if health.terminating.load(Ordering::Relaxed) {
         return (StatusCode::SERVICE_UNAVAILABLE, "TERMINATING\n".to_owned());
     }
@@ -186,7 +187,7 @@ async fn reason_not_to_be_ready(admin: Option<&Admin>) -> Option<String> {
 }
 
 async fn measured(
-    State(health): State<Health>,
+    State(health): State<ProxyHealth>,
     headers: HeaderMap,
 ) -> ([(axum::http::HeaderName, &'static str); 1], String) {
     let page = health.page(&View::default().for_reader(&headers)).await;

@@ -15,9 +15,9 @@ use runtime::{Shutdown, logs::Level};
 
 use crate::{
     access_log,
-    bootstrap::{self, Announced, Sidecar},
+    bootstrap::{self, AgentServices, Sidecar},
     configuration::{Configuration, MESH_METRIC, Poller},
-    control_plane::Client,
+    control_plane::ControlPlaneClient,
     dns,
     drain_notice::DrainNotice,
     envoy::{
@@ -32,21 +32,21 @@ use crate::{
     metrics_push, metrics_socket,
     observed::Observer,
     probes,
-    proxy::{self, Identity},
-    readiness::Health,
-    settings::{ProxyType, Redirected, Settings, unknown_variables},
+    proxy::{self, ProxyIdentity},
+    readiness::ProxyHealth,
+    settings::{ProxyType, RedirectionSettings, Settings, unknown_variables},
     supervise::{Announcement, Signals, Supervisor},
     work_dir::WorkDir,
 };
 
-/// How long open requests to the agent itself get when it ends.
+/// Time for open requests to the agent itself when it ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 pub async fn run(settings: Settings) -> Result<()> {
     start_logs(&settings)?;
     warn_about(&settings);
     let identity = proxy::identify(&settings.proxy)?;
-    let client = Arc::new(Client::new(&settings.control_plane)?);
+    let client = Arc::new(ControlPlaneClient::new(&settings.control_plane)?);
     if settings.control_plane.skip_verify {
         tracing::warn!("the certificate of the control plane is not verified (--skip-verify)");
     }
@@ -59,9 +59,10 @@ pub async fn run(settings: Settings) -> Result<()> {
     if let Some(token) = settings.proxy.inline_token() {
         work_dir.write(bootstrap::TOKEN, token)?;
     }
-    let (mut signals, announcement) = (Signals::listen()?, Announcement::listen()?);
+    let mut signals = Signals::listen()?;
+    let announcement = Announcement::listen()?;
     let shutdown = Shutdown::default();
-    let health = Health::new(Sources::new(&settings.metrics, identity.dataplane.clone()));
+    let health = ProxyHealth::new(Sources::new(&settings.metrics, identity.dataplane.clone()));
     let readiness = serve(&settings, &health, &shutdown).await?;
     let redirected = settings.transparent.read()?;
     let names = answer_names(&settings, &identity, redirected.as_ref(), &health, &shutdown)?;
@@ -99,7 +100,7 @@ pub async fn run(settings: Settings) -> Result<()> {
 
 /// Answers questions about the proxy and its application. Gives the address at which Envoy can ask whether the
 /// proxy is ready.
-async fn serve(settings: &Settings, health: &Health, shutdown: &Shutdown) -> Result<Option<IpAddr>> {
+async fn serve(settings: &Settings, health: &ProxyHealth, shutdown: &Shutdown) -> Result<Option<IpAddr>> {
     let readiness = health.serve(settings, shutdown).await?;
     if let Some(address) = settings.metrics.address {
         health.serve_metrics(address, shutdown).await?;
@@ -113,11 +114,11 @@ async fn serve(settings: &Settings, health: &Health, shutdown: &Shutdown) -> Res
 /// Answers names of the mesh, if the application's queries come to the agent.
 fn answer_names(
     settings: &Settings,
-    identity: &Identity,
-    redirected: Option<&Redirected>,
-    health: &Health,
+    identity: &ProxyIdentity,
+    redirected: Option<&RedirectionSettings>,
+    health: &ProxyHealth,
     shutdown: &Shutdown,
-) -> Result<Option<dns::Server>> {
+) -> Result<Option<dns::DnsServer>> {
     let networking = identity.dataplane.as_ref().and_then(|dataplane| dataplane.networking.as_ref());
     let written = networking.is_some_and(|networking| networking.transparent_proxying.is_some());
     let asked = redirected.map_or(written, |redirected| redirected.dns.unwrap_or(true));
@@ -132,25 +133,25 @@ fn answer_names(
     let networks = networks
         .map_err(|error| Failure::invalid(format!("--transparent-proxy-config: {error}")))?
         .unwrap_or_default();
-    let plan = dns::Plan {
+    let plan = dns::DnsSettings {
         port,
         ipv6: settings.features.ipv6_enabled,
         resolv_conf: settings.dns.resolv_conf.clone(),
         log_queries: settings.dns.log_queries,
         networks,
     };
-    dns::Server::start(&plan, health.metrics(), shutdown).map(Some)
+    dns::DnsServer::start(&plan, health.metrics(), shutdown).map(Some)
 }
 
-/// What the control plane hears of it. Names are of use where they are answered, whether or not the settings of the
-/// redirection mention that.
+/// Services of the agent that the control plane hears of. Names are of use where they are answered, whether or not the
+/// settings of the redirection mention that.
 fn announced(
-    redirected: Option<Redirected>,
-    names: Option<&dns::Server>,
+    redirected: Option<RedirectionSettings>,
+    names: Option<&dns::DnsServer>,
     readiness: Option<IpAddr>,
-) -> Announced {
+) -> AgentServices {
     let mut redirected = redirected.map(|redirected| redirected.config);
-    let dns_port = names.map(dns::Server::port);
+    let dns_port = names.map(dns::DnsServer::port);
     if let Some(config) = &mut redirected {
         config.redirect.dns.enabled = dns_port.is_some();
         if let Some(port) = dns_port.and_then(|port| port.to_string().parse().ok()) {
@@ -159,16 +160,16 @@ fn announced(
     }
     // Control planes, Kuma's included, take this address for granted.
     let readiness = readiness.filter(|address| *address != Ipv4Addr::LOCALHOST);
-    Announced { dns_port, redirected, readiness }
+    AgentServices { dns_port, redirected, readiness }
 }
 
 /// Begins to look for what the control plane has while Envoy runs: names of the mesh, and what a MeshMetric asks
 /// for, which are pages that Envoy offers and what is sent through Envoy.
 fn follow_configuration(
-    health: &Health,
-    identity: &Identity,
+    health: &ProxyHealth,
+    identity: &ProxyIdentity,
     sidecar: Sidecar,
-    names: Option<dns::Server>,
+    names: Option<dns::DnsServer>,
     work_dir: &Path,
     shutdown: &Shutdown,
 ) -> Result<()> {
@@ -192,7 +193,8 @@ fn start_logs(settings: &Settings) -> Result<()> {
         Some(levels) if !levels.is_empty() => Level::Trace,
         _ => level(settings).heard_at(),
     };
-    let (level, format) = (settings.logs.log_level, settings.logs.log_format);
+    let level = settings.logs.log_level;
+    let format = settings.logs.log_format;
     let failed = "cannot start logging";
     let Some(file) = LogFile::of(&settings.logs)? else {
         return Ok(runtime::logs::init_with(level, format, logs::TARGET, heard).context(failed)?);

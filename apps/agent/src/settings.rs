@@ -13,16 +13,16 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 use anyhow::Context;
 use clap::{ArgAction, Args, ValueEnum};
 use resources::naming::UNIFIED_NAMING;
-use runtime::logs::{Format, Level};
+use runtime::logs::{Level, LogFormat};
 
 use self::values::{boolean, control_plane, pair};
 pub use self::values::{duration, url};
 pub use self::{
     dns::Dns,
     ignored::{Ignored, unknown_variables},
-    metrics::{Application, ENVOY, Metrics},
-    observed::Observed,
-    transparent::{Redirected, Transparent},
+    metrics::{Application, ENVOY, MetricsSettings},
+    observed::ObservationSettings,
+    transparent::{RedirectionSettings, Transparent},
 };
 use crate::{
     control_plane::system_bundle,
@@ -30,7 +30,7 @@ use crate::{
     failure::{Failure, Result},
 };
 
-/// What a proxy is for.
+/// Kind of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProxyType {
     Dataplane,
@@ -38,7 +38,7 @@ pub enum ProxyType {
     Egress,
 }
 
-/// How Envoy receives changes.
+/// Variant of xDS between Envoy and the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Transport {
@@ -51,7 +51,7 @@ pub enum Transport {
 #[derive(Debug, Args)]
 pub struct Settings {
     #[command(flatten)]
-    pub control_plane: ControlPlane,
+    pub control_plane: ControlPlaneSettings,
     #[command(flatten)]
     pub proxy: ProxySettings,
     #[command(flatten)]
@@ -63,9 +63,9 @@ pub struct Settings {
     #[command(flatten)]
     pub dns: Dns,
     #[command(flatten)]
-    pub metrics: Metrics,
+    pub metrics: MetricsSettings,
     #[command(flatten)]
-    pub observed: Observed,
+    pub observed: ObservationSettings,
     #[command(flatten)]
     pub logs: Logs,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub struct Settings {
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Control plane")]
-pub struct ControlPlane {
+pub struct ControlPlaneSettings {
     /// Address of the control plane's server for data plane proxies
     #[arg(long = "cp-address", value_name = "URL", env = "KUMA_CONTROL_PLANE_URL", value_parser = control_plane,
           default_value = "https://localhost:5678")]
@@ -89,11 +89,11 @@ pub struct ControlPlane {
     #[arg(long, value_name = "BOOL", env = "KUMA_CONTROL_PLANE_TLS_SKIP_VERIFY", value_parser = boolean,
           default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub skip_verify: bool,
-    /// How long to wait between two attempts to reach the control plane
+    /// Delay between two attempts to reach the control plane
     #[arg(long = "cp-retry-backoff", value_name = "DURATION", env = "KUMA_CONTROL_PLANE_RETRY_BACKOFF",
           value_parser = duration, default_value = "3s")]
     pub retry_backoff: Duration,
-    /// How long to keep trying before giving up
+    /// Time after which the agent gives up on reaching the control plane
     #[arg(long = "cp-retry-max-duration", value_name = "DURATION",
           env = "KUMA_CONTROL_PLANE_RETRY_MAX_DURATION", value_parser = duration, default_value = "5m")]
     pub retry_max_duration: Duration,
@@ -126,7 +126,7 @@ pub struct ProxySettings {
     /// The token itself; a file is safer, because arguments can be seen by others
     #[arg(long, value_name = "TOKEN", env = "KUMA_DATAPLANE_RUNTIME_TOKEN", hide_env_values = true)]
     dataplane_token: Option<String>,
-    /// How long open connections may take to end when the proxy stops
+    /// Time for open connections to end when the proxy stops
     #[arg(long, value_name = "DURATION", env = "KUMA_DATAPLANE_DRAIN_TIME", value_parser = duration,
           default_value = "30s")]
     pub drain_time: Duration,
@@ -158,10 +158,10 @@ pub struct Envoy {
     /// Number of Envoy's worker threads; 0 is one per processor Envoy may use
     #[arg(long, value_name = "NUMBER", env = "KUMA_DATAPLANE_RUNTIME_CONCURRENCY", default_value_t = 0)]
     pub concurrency: u32,
-    /// How much Envoy logs; otherwise as much as the agent
+    /// Log level of Envoy, instead of the agent's own
     #[arg(long, value_name = "LEVEL", env = "KUMA_DATAPLANE_RUNTIME_ENVOY_LOG_LEVEL")]
     pub envoy_log_level: Option<EnvoyLevel>,
-    /// How much parts of Envoy log, as component:level,…
+    /// Log levels of parts of Envoy, as component:level,…
     #[arg(long, value_name = "LIST", env = "KUMA_DATAPLANE_RUNTIME_ENVOY_COMPONENT_LOG_LEVEL")]
     pub envoy_component_log_level: Option<String>,
     /// Bytes of memory Envoy may take; 0 is the limit of the container, if there is one
@@ -191,7 +191,7 @@ pub struct Features {
     #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_BIND_OUTBOUNDS", value_parser = boolean,
           default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub bind_outbounds: bool,
-    /// How Envoy receives changes
+    /// Variant of xDS, by which Envoy receives changes
     #[arg(
         long,
         value_name = "VARIANT",
@@ -209,7 +209,7 @@ pub struct Features {
           env = "KUMA_DATAPLANE_RUNTIME_UNIFIED_RESOURCE_NAMING_ENABLED",
           default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     unified_resource_naming: bool,
-    /// Whether the machine has IPv6
+    /// The machine has IPv6
     #[arg(long, value_name = "BOOL", env = "KUMA_DATAPLANE_RUNTIME_IPV6_ENABLED", value_parser = boolean,
           default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub ipv6_enabled: bool,
@@ -228,12 +228,12 @@ pub struct Features {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logs")]
 pub struct Logs {
-    /// How much the agent logs: off, error, warn, info, debug or trace
+    /// Log level of the agent: off, error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", env = "KUMA_DATAPLANE_LOG_LEVEL", default_value_t = Level::Info)]
     pub log_level: Level,
-    /// How a log line looks: text or json
-    #[arg(long, value_name = "FORMAT", env = "KUMA_DATAPLANE_LOG_FORMAT", default_value_t = Format::Text)]
-    pub log_format: Format,
+    /// Format of log lines: text or json
+    #[arg(long, value_name = "FORMAT", env = "KUMA_DATAPLANE_LOG_FORMAT", default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
     /// File that gets the logs, Envoy's included, instead of standard error
     #[arg(long, value_name = "FILE", env = "KUMA_DATAPLANE_LOG_OUTPUT_PATH")]
     pub log_output_path: Option<PathBuf>,
@@ -243,12 +243,12 @@ pub struct Logs {
     /// Days until rotated files are removed; 0 is never
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub log_max_age: u32,
-    /// How many rotated files are kept; 0 is all of them
+    /// Number of rotated files that are kept; 0 is all of them
     #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
     pub log_max_retained_files: usize,
 }
 
-impl ControlPlane {
+impl ControlPlaneSettings {
     /// The CA certificate, PEM, and where it comes from.
     pub fn ca(&self) -> Result<Option<(String, String)>> {
         if let Some(file) = self.ca_cert_file.as_ref().filter(|file| !file.as_os_str().is_empty()) {
@@ -271,7 +271,7 @@ impl ProxySettings {
         given(&self.mesh)
     }
 
-    /// Whether the agent sends a definition of the proxy along.
+    /// True if the agent sends a definition of the proxy along.
     pub fn has_definition(&self) -> bool {
         let file = self.dataplane_file.as_ref().is_some_and(|file| !file.as_os_str().is_empty());
         file || given(&self.dataplane).is_some()
@@ -302,7 +302,7 @@ impl ProxySettings {
         given(&self.dataplane_token).map(str::trim)
     }
 
-    /// Where the token is kept, absolute; one that was given itself has no place.
+    /// Absolute path of the token's file; `None` for a token that was given itself.
     pub fn token_file(&self) -> Result<Option<PathBuf>> {
         let file = self.dataplane_token_file.as_ref().filter(|file| !file.as_os_str().is_empty());
         let absolute = file.filter(|_| self.inline_token().is_none()).map(std::path::absolute).transpose();

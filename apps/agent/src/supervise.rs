@@ -17,12 +17,12 @@ use crate::{
     },
     failure::{Failure, Result},
     observed::Observer,
-    readiness::Health,
+    readiness::ProxyHealth,
     settings::ProxyType,
     token,
 };
 
-/// How often Envoy is asked whether it is ready yet, or idle yet.
+/// Interval of asking Envoy whether it is ready yet, or idle yet.
 const GLANCE: Duration = Duration::from_millis(100);
 /// So many refusals in a row are no accident of a control plane that is starting.
 const REFUSALS: u32 = 3;
@@ -80,19 +80,19 @@ impl Announcement {
     }
 }
 
-/// Why watching one Envoy came to an end.
-enum Outcome {
+/// Reasons for no longer watching one Envoy.
+enum SupervisionEnd {
     Asked,
     Ended(ExitStatus),
     Refused(String),
 }
 
-/// What is needed to look after an Envoy.
+/// Parts needed to look after an Envoy.
 pub struct Supervisor {
     pub recipe: Recipe,
     pub proxy_type: ProxyType,
     pub admin: Admin,
-    pub health: Health,
+    pub health: ProxyHealth,
     pub signals: Signals,
     pub announcement: Announcement,
     pub drain_notice: DrainNotice,
@@ -109,7 +109,7 @@ impl Supervisor {
             tracing::info!(pid = process.id(), version = %self.recipe.envoy.version.number, "Envoy started");
             let mut was_ready = false;
             match self.watch(&mut process, refusals, &mut was_ready).await? {
-                Outcome::Asked => {
+                SupervisionEnd::Asked => {
                     self.health.terminate();
                     // It may have become ready since the last look.
                     if was_ready || self.admin.is_ready().await {
@@ -120,11 +120,11 @@ impl Supervisor {
                     tracing::info!("Envoy stopped");
                     return Ok(());
                 }
-                Outcome::Refused(reason) => {
+                SupervisionEnd::Refused(reason) => {
                     process.stop().await;
                     return Err(refused(&reason, self.proxy_type));
                 }
-                Outcome::Ended(status) => {
+                SupervisionEnd::Ended(status) => {
                     if was_ready {
                         false_starts = 0;
                         backoff.reset();
@@ -155,13 +155,13 @@ impl Supervisor {
         process: &mut Process,
         mut refusals: Refusals,
         was_ready: &mut bool,
-    ) -> Result<Outcome> {
+    ) -> Result<SupervisionEnd> {
         let mut refused = 0;
         loop {
             tokio::select! {
                 name = self.signals.next() => {
                     tracing::info!(signal = name, "shutting down");
-                    return Ok(Outcome::Asked);
+                    return Ok(SupervisionEnd::Asked);
                 }
                 Some(()) = self.announcement.0.recv() => {
                     tracing::info!(signal = "SIGUSR2", "draining; waiting for a signal to stop");
@@ -171,7 +171,7 @@ impl Supervisor {
                 Some(reason) = refusals.recv() => {
                     refused += 1;
                     if !*was_ready && refused >= REFUSALS {
-                        return Ok(Outcome::Refused(reason));
+                        return Ok(SupervisionEnd::Refused(reason));
                     }
                     if *was_ready && refused == 1 {
                         tracing::error!(reason, "the control plane no longer accepts this proxy's token; \
@@ -180,7 +180,7 @@ impl Supervisor {
                 }
                 status = process.child_ended() => {
                     process.hear_out().await;
-                    return Ok(Outcome::Ended(status?));
+                    return Ok(SupervisionEnd::Ended(status?));
                 }
                 () = becomes_ready(&self.admin), if !*was_ready => {
                     *was_ready = true;

@@ -1,8 +1,8 @@
-//! Which token a proxy needs, in words.
+//! Requirements for the token of a proxy, in words.
 
 use crate::settings::ProxyType;
 
-/// What the token of a proxy must be like.
+/// Requirement for the token of a proxy; continues "it must".
 pub fn demands(kind: ProxyType) -> &'static str {
     match kind {
         ProxyType::Dataplane => "be issued by this control plane for this mesh and this name",
@@ -10,7 +10,7 @@ pub fn demands(kind: ProxyType) -> &'static str {
     }
 }
 
-/// How to make one, and where.
+/// Advice on making a token.
 pub fn advice(kind: ProxyType) -> String {
     let made = match kind {
         ProxyType::Dataplane => {

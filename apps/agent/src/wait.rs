@@ -24,13 +24,13 @@ pub struct Wait {
     /// URL to request; any status from 200 to 299 means ready
     #[arg(long, value_name = "URL", value_parser = url, default_value = "http://localhost:9902/ready")]
     url: http::Uri,
-    /// How long to wait at most
+    /// Longest wait
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "180s")]
     timeout: Duration,
-    /// How long to wait between two requests
+    /// Delay between two requests
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
     check_frequency: Duration,
-    /// How long one request may take
+    /// Longest time for one request
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "500ms")]
     request_timeout: Duration,
 }
@@ -48,7 +48,8 @@ impl Wait {
                 Err(_) => format!("no answer within {:?}", self.request_timeout),
             };
             if Instant::now() + self.check_frequency > deadline {
-                let (url, limit) = (&self.url, self.timeout);
+                let url = &self.url;
+                let limit = self.timeout;
                 return Err(Failure::failed(format!("{url} is not ready after {limit:?}: {reason}")));
             }
             sleep(self.check_frequency).await;

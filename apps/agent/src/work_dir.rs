@@ -20,7 +20,7 @@ const PRIVATE_DIR: u32 = 0o700;
 /// The rights of the group and of others to write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Where configuration and sockets are; an unnamed folder is temporary and removed at the end.
+/// Folder of configuration and sockets; an unnamed one is temporary and removed at the end.
 pub enum WorkDir {
     Named(PathBuf),
     Temporary(TempDir),
@@ -75,7 +75,8 @@ impl WorkDir {
 }
 
 fn check(path: &Path, found: &Metadata) -> Result<()> {
-    let (shown, own) = (path.display(), geteuid().as_raw());
+    let shown = path.display();
+    let own = geteuid().as_raw();
     if found.uid() != own {
         return Err(Failure::failed(format!(
             "the work directory {shown} belongs to user {}, and this agent runs as user {own}; its \

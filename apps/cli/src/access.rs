@@ -1,12 +1,15 @@
 //! `access A B`: may A call B, and which rule says so.
 
 use clap::Args;
-use serde_json::Value;
+use contract::{
+    access::{AccessAction, AccessCheck, AccessNearMiss, AccessParty, AccessVerdict},
+    reachability::ReachabilityVerdict,
+};
 
 use crate::{
-    cell::{self, Column, number, text},
-    client::{Client, query_value, segment},
-    failure::{Failure, Outcome, Result},
+    cell::{self, Column, line},
+    client::{ApiClient, Call, Document},
+    failure::{CommandResult, Result},
     output::{self, TableFormat},
     reachability, terminal,
     types::DEFAULT_MESH,
@@ -25,7 +28,7 @@ Exit codes:
 /// MeshMultiZoneService or a MeshExternalService, or the KRI of any service, served in this zone or elsewhere.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]
-pub struct Access {
+pub struct AccessCommand {
     /// Who calls
     #[arg(value_name = "A")]
     from: String,
@@ -43,98 +46,95 @@ pub struct Access {
     format: TableFormat,
 }
 
-impl Access {
-    pub fn run(&self, client: &Client) -> Result<Outcome> {
-        let mut path = format!(
-            "/meshes/{}/_access?from={}&to={}",
-            segment(&self.mesh),
-            query_value(&self.from),
-            query_value(&self.to)
-        );
-        if let Some(port) = &self.port {
-            path.push_str(&format!("&port={}", query_value(port)));
-        }
+impl AccessCommand {
+    pub fn run(&self, client: &ApiClient) -> Result<CommandResult> {
+        let call = Call { mesh: &self.mesh, from: &self.from, to: &self.to, port: self.port.as_deref() };
         let attempted = format!("could not determine whether {} may call {}", self.from, self.to);
-        let answer = client.get(&path)?.json(&attempted)?;
-        let outcome = match answer["verdict"].as_str() {
-            Some("Allowed") => Outcome::Done,
-            Some("Denied") => Outcome::No,
-            Some("Mixed") => Outcome::Partly,
-            _ => return Err(Failure::failed(format!("{attempted}: the answer has no verdict"))),
+        let Document { sent, read } = client.access(&call)?.document(&attempted)?;
+        let outcome = match read.verdict {
+            AccessVerdict::Allowed => CommandResult::Done,
+            AccessVerdict::Denied => CommandResult::No,
+            AccessVerdict::Mixed => CommandResult::Partly,
         };
-        terminal::data(&self.format.render(&answer, || table(&answer, outcome)))?;
+        terminal::data(&self.format.render(&sent, || table(&read)))?;
         Ok(outcome)
     }
 }
 
-fn table(answer: &Value, outcome: Outcome) -> String {
-    let checks: Vec<&Value> = answer["checks"].as_array().into_iter().flatten().collect();
-    let (titles, rows) = cell::grid(&COLUMNS, checks.iter().copied());
-    let more = if answer["truncated"] == true { MORE } else { "" };
+fn table(answer: &contract::access::Access) -> String {
+    let (titles, rows) = cell::grid(&COLUMNS, &answer.checks);
+    let more = if answer.truncated { MORE } else { "" };
     let checks = if rows.is_empty() { String::new() } else { format!("\n{}", output::table(&titles, rows)) };
-    // Control planes of Kuma say nothing about it.
-    let reach = match &answer["reachability"] {
-        Value::Null => String::new(),
-        explained => format!("\n{}", reachability::explained(explained)),
-    };
-    format!("{}\n{checks}{more}{}{reach}", sentence(answer, outcome), near_misses(answer))
+    let reach =
+        answer.reachability.as_ref().map(|explained| format!("\n{}", reachability::explained(explained)));
+    let misses = near_misses(&answer.near_misses);
+    format!("{}\n{checks}{more}{misses}{}", sentence(answer), reach.unwrap_or_default())
 }
 
 /// The permissions that almost allow it, a line each.
-fn near_misses(answer: &Value) -> String {
-    let misses: Vec<&Value> = answer["nearMisses"].as_array().into_iter().flatten().collect();
+fn near_misses(misses: &[AccessNearMiss]) -> String {
     if misses.is_empty() {
         return String::new();
     }
-    let lines: String = misses.iter().map(|miss| format!("  {}\n", text(&miss["reason"]))).collect();
+    let lines: String = misses.iter().map(|miss| format!("  {}\n", line(&miss.reason))).collect();
     format!("\nNear misses:\n{lines}")
 }
 
 const MORE: &str = "\nThis is about the checks above, and there are more: name one Dataplane or a --port.\n";
 
-const COLUMNS: [Column; 6] = [
-    ("CLIENT", |check| one_of(&check["client"], &check["clients"])),
-    ("SERVER", |check| one_of(&check["server"], &check["servers"])),
-    ("ALLOWED", |check| if check["allowed"] == true { "yes" } else { "no" }.to_owned()),
-    ("ACTION", |check| text(&check["action"])),
-    ("RULE", |check| text(&check["rule"])),
+const COLUMNS: [Column<AccessCheck>; 6] = [
+    ("CLIENT", |check| one_of(&check.client, check.clients)),
+    ("SERVER", |check| one_of(&check.server, check.servers)),
+    ("ALLOWED", |check| if check.allowed { "yes" } else { "no" }.to_owned()),
+    ("ACTION", |check| action(check.action).to_owned()),
+    ("RULE", |check| check.rule.as_deref().map(line).unwrap_or_default()),
     ("REASON", reason),
 ];
 
-/// Why, without the verdict that stands before it.
-fn reason(check: &Value) -> String {
-    let said = text(&check["reason"]);
+fn action(action: AccessAction) -> &'static str {
+    match action {
+        AccessAction::Allow => "Allow",
+        AccessAction::Deny => "Deny",
+        AccessAction::AllowWithShadowDeny => "AllowWithShadowDeny",
+    }
+}
+
+/// Reason of a check, without the verdict that stands before it.
+fn reason(check: &AccessCheck) -> String {
+    let said = line(&check.reason);
     let bare = ["allowed: ", "denied: "].iter().find_map(|verdict| said.strip_prefix(verdict));
     bare.map(str::to_owned).unwrap_or(said)
 }
 
-/// Who stands for several of which the same is true says so.
-fn one_of(kri: &Value, count: &Value) -> String {
-    match number(count) {
-        0 | 1 => text(kri),
-        count => format!("{} and {} alike", text(kri), count - 1),
+/// Says so where one stands for several of which the same is true.
+fn one_of(kri: &str, count: usize) -> String {
+    match count {
+        0 | 1 => line(kri),
+        count => format!("{} and {} alike", line(kri), count - 1),
     }
 }
 
 /// The answer in words. A reason that all checks share is part of it.
-fn sentence(answer: &Value, outcome: Outcome) -> String {
-    let (from, to) = (side(&answer["from"]), side(&answer["to"]));
-    let checks: Vec<&Value> = answer["checks"].as_array().into_iter().flatten().collect();
-    let allowed = checks.iter().filter(|check| check["allowed"] == true).count();
-    let verdict = match outcome {
-        Outcome::Done | Outcome::Differs if answer["reachability"]["verdict"] == "unknown" => {
+fn sentence(answer: &contract::access::Access) -> String {
+    let from = side(&answer.from);
+    let to = side(&answer.to);
+    let checks = &answer.checks;
+    let allowed = checks.iter().filter(|check| check.allowed).count();
+    let known = answer.reachability.as_ref().map(|explained| explained.verdict);
+    let verdict = match answer.verdict {
+        AccessVerdict::Allowed if known == Some(ReachabilityVerdict::Unknown) => {
             format!("{from} may call {to} as far as this control plane knows")
         }
-        Outcome::Done | Outcome::Differs => format!("{from} may call {to}"),
-        Outcome::No => format!("{from} may not call {to}"),
-        Outcome::Partly => {
+        AccessVerdict::Allowed => format!("{from} may call {to}"),
+        AccessVerdict::Denied => format!("{from} may not call {to}"),
+        AccessVerdict::Mixed => {
             return format!(
                 "{from} may call {to} only in part: {allowed} of {} checks allow it.",
                 checks.len()
             );
         }
     };
-    let mut reasons: Vec<String> = checks.iter().map(|check| reason(check)).collect();
+    let mut reasons: Vec<String> = checks.iter().map(reason).collect();
     reasons.dedup();
     match reasons.as_slice() {
         [reason] if !reason.is_empty() => format!("{verdict}: {}.", reason.trim_end_matches('.')),
@@ -143,10 +143,11 @@ fn sentence(answer: &Value, outcome: Outcome) -> String {
 }
 
 /// `MeshService backend`, with how many proxies it has unless it is one.
-fn side(of: &Value) -> String {
-    let (kind, name) = (text(&of["kind"]), text(&of["name"]));
-    match (kind.as_str(), &of["dataplanes"]) {
-        ("Dataplane", _) | (_, Value::Null) => format!("{kind} {name}"),
-        (_, count) => format!("{kind} {name} (dataplanes: {count})"),
+fn side(of: &AccessParty) -> String {
+    let kind = line(&of.kind);
+    let name = line(&of.name);
+    match of.dataplanes {
+        Some(count) if kind != "Dataplane" => format!("{kind} {name} (dataplanes: {count})"),
+        _ => format!("{kind} {name}"),
     }
 }

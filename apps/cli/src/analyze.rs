@@ -3,20 +3,21 @@
 use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
+use contract::findings::FoundProblem;
 use findings::{Code, Finding, Severity};
 use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Resource, Spec};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
-    apply::{input::Input, plan::Planned},
-    cell::{self, Column, text},
+    apply::{input::Input, plan::PlannedResource},
+    cell::{self, Column, line},
     cli::Global,
-    client::{Client, segment},
-    config::Settings,
-    failure::{Outcome, Result},
+    client::{ApiClient, Document, segment},
+    config::ClientSettings,
+    failure::{CommandResult, Result},
     output::{self, TableFormat},
-    pages::List,
+    pages::PagedList,
     terminal,
     types::DEFAULT_MESH,
 };
@@ -46,7 +47,7 @@ pub struct Analyze {
     format: TableFormat,
 }
 
-/// How bad something is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum AtLeast {
     Info,
@@ -66,29 +67,31 @@ impl From<AtLeast> for Severity {
 }
 
 impl Analyze {
-    pub fn run(&self, global: &Global) -> Result<Outcome> {
+    pub fn run(&self, global: &Global) -> Result<CommandResult> {
         let found = if self.input.is_given() {
             of_files(self.input.read(global)?)
         } else {
-            of_mesh(&Settings::load(global)?.client()?, &self.mesh)?
+            of_mesh(&ClientSettings::load(global)?.client()?, &self.mesh)?
         };
-        let answer = json!({ "total": found.len(), "items": found });
-        terminal::data(&self.format.render(&answer, || table(&found)))?;
+        let Document { sent, read } = found;
+        terminal::data(&self.format.render(&sent, || table(&read)))?;
         let bad = |limit: AtLeast| {
             let limit = Severity::from(limit);
-            found.iter().filter_map(|item| Severity::by_name(&text(&item["severity"]))).any(|s| s >= limit)
+            read.iter().filter_map(|item| Severity::by_name(&item.severity)).any(|s| s >= limit)
         };
-        Ok(if self.fail_on.is_some_and(bad) { Outcome::No } else { Outcome::Done })
+        Ok(if self.fail_on.is_some_and(bad) { CommandResult::No } else { CommandResult::Done })
     }
 }
 
-fn of_mesh(client: &Client, mesh: &str) -> Result<Vec<Value>> {
+fn of_mesh(client: &ApiClient, mesh: &str) -> Result<Document<Vec<FoundProblem>>> {
     let path = format!("/meshes/{}/_problems", segment(mesh));
     let attempted = format!("could not analyze mesh {mesh}");
-    Ok(List { attempted, ..List::of(&path, "") }.all(client)?.items)
+    let found = PagedList { attempted: attempted.clone(), ..PagedList::of(&path, "") }.all(client)?;
+    let read = found.read(&attempted)?;
+    Ok(Document { sent: json!({ "total": found.items.len(), "items": found.items }), read })
 }
 
-fn of_files(planned: Vec<Planned>) -> Vec<Value> {
+fn of_files(planned: Vec<PlannedResource>) -> Document<Vec<FoundProblem>> {
     let mut slips = Vec::new();
     let mut resources = Vec::new();
     for planned in planned {
@@ -104,7 +107,8 @@ fn of_files(planned: Vec<Planned>) -> Vec<Value> {
     let mut found = findings::of_resources(resources);
     found.extend(slips);
     found.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));
-    found.iter().map(shown).collect()
+    let read: Vec<FoundProblem> = found.iter().map(FoundProblem::from).collect();
+    Document { sent: json!({ "total": read.len(), "items": read }), read }
 }
 
 /// A resource as a control plane would store it.
@@ -140,35 +144,21 @@ fn assumed_meshes(resources: &[Resource]) -> Vec<Resource> {
     missing.into_iter().filter_map(new).collect()
 }
 
-/// As the REST API shows it.
-fn shown(finding: &Finding) -> Value {
-    let Finding { code, about, text } = finding;
-    json!({
-        "code": code.name(),
-        "severity": code.severity().name(),
-        "kri": about.as_ref().map(ToString::to_string).unwrap_or_default(),
-        "message": text,
-        "explanation": code.meaning(),
-        "fix": code.fix(),
-        "reference": code.reference(),
-    })
-}
-
-const COLUMNS: [Column; 4] = [
-    ("SEVERITY", |item| text(&item["severity"])),
-    ("CODE", |item| text(&item["code"])),
-    ("RESOURCE", |item| text(&item["kri"])),
-    ("MESSAGE", |item| text(&item["message"])),
+const COLUMNS: [Column<FoundProblem>; 4] = [
+    ("SEVERITY", |item| line(&item.severity)),
+    ("CODE", |item| line(&item.code)),
+    ("RESOURCE", |item| line(&item.kri)),
+    ("MESSAGE", |item| line(&item.message)),
 ];
 
-fn table(found: &[Value]) -> String {
+fn table(found: &[FoundProblem]) -> String {
     if found.is_empty() {
         return "Nothing is wrong.\n".to_owned();
     }
     let (titles, rows) = cell::grid(&COLUMNS, found.iter());
     let mut fixes: Vec<String> = Vec::new();
     for item in found {
-        let fix = format!("  {}: {}\n", text(&item["code"]), text(&item["fix"]));
+        let fix = format!("  {}: {}\n", line(&item.code), line(&item.fix));
         if !fixes.contains(&fix) {
             fixes.push(fix);
         }

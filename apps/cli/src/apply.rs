@@ -15,23 +15,23 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use input::Input;
-use plan::{Plan, Planned};
+use plan::{ApplyPlan, PlannedResource};
 use resources::{Key, labels};
 use selects::Selections;
-use send::Action;
+use send::ApplyAction;
 use serde_json::{Value, json};
-use set::Stale;
+use set::StaleResources;
 
 use crate::{
     cli::Global,
-    client::Client,
-    config::Settings,
+    client::ApiClient,
+    config::ClientSettings,
     failure::{Failure, Result},
-    output::{self, Format},
-    target::Target,
+    output::{self, OutputFormat},
+    target::NamedResource,
     terminal,
     types::DEFAULT_MESH,
-    what_if::{self, Question},
+    what_if::{self, WhatIfQuestion},
 };
 
 /// From this many resources on, a progress bar is shown.
@@ -71,7 +71,7 @@ pub struct Apply {
     prune: bool,
     /// Form of the result on stdout; nothing by default, YAML with --dry-run
     #[arg(short = 'o', long = "output", value_name = "FORMAT")]
-    format: Option<Format>,
+    format: Option<OutputFormat>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -82,11 +82,11 @@ enum DryRun {
     Server,
 }
 
-/// What became of a resource.
-pub struct Outcome {
+/// Effect of applying one resource.
+pub struct AppliedResource {
     key: Key,
-    action: Action,
-    /// How many proxies it selects, where that is known.
+    action: ApplyAction,
+    /// Number of proxies that it selects, where that is known.
     selects: Option<u64>,
 }
 
@@ -97,7 +97,7 @@ pub fn documents(files: &[String], recursive: bool, timeout: Duration) -> Result
 
 impl Apply {
     pub fn run(&self, global: &Global) -> Result<()> {
-        let Plan { mut planned, skipped } = self.input.plan(global)?;
+        let ApplyPlan { mut planned, skipped } = self.input.plan(global)?;
         if self.prune && !skipped.is_empty() {
             // What was skipped may be what a stored resource of the set was applied from.
             return Err(Failure::invalid(format!(
@@ -112,13 +112,14 @@ impl Apply {
         if self.dry_run == Some(DryRun::Client) {
             plan::check_old_names(&planned, None)?;
             // Only what is there already is asked for, and only to prune.
-            let stale = match self.prune {
-                true => self.stale(&planned, &Settings::load(global)?.client()?)?,
-                false => Stale::default(),
+            let stale = if self.prune {
+                self.stale(&planned, &ClientSettings::load(global)?.client()?)?
+            } else {
+                StaleResources::default()
             };
             return self.show_plan(&planned, &stale);
         }
-        let client = Settings::load(global)?.client()?;
+        let client = ClientSettings::load(global)?.client()?;
         if self.dry_run == Some(DryRun::Server) {
             return self.show_effects(&planned, &client);
         }
@@ -133,7 +134,7 @@ impl Apply {
         let mut kept = Vec::new();
         if refused.is_none() {
             let (pruned, failures) = set::prune(stale.keys, &client);
-            let gone = |key| Outcome { key, action: Action::Pruned, selects: None };
+            let gone = |key| AppliedResource { key, action: ApplyAction::Pruned, selects: None };
             outcomes.extend(pruned.into_iter().map(gone));
             kept = failures;
         }
@@ -147,34 +148,37 @@ impl Apply {
         }
     }
 
-    /// What is to be pruned.
-    fn stale(&self, planned: &[Planned], client: &Client) -> Result<Stale> {
-        let Some(set) = self.set.as_ref().filter(|_| self.prune) else { return Ok(Stale::default()) };
+    /// Resources that are to be pruned.
+    fn stale(&self, planned: &[PlannedResource], client: &ApiClient) -> Result<StaleResources> {
+        let Some(set) = self.set.as_ref().filter(|_| self.prune) else {
+            return Ok(StaleResources::default());
+        };
         let stale = set::stale(planned, set, client)?;
         stale.kept.iter().for_each(|why| terminal::warn(why));
         Ok(stale)
     }
 
     /// Shows what the control plane says this would do.
-    fn show_effects(&self, planned: &[Planned], client: &Client) -> Result<()> {
-        let deletions: Vec<Target> = self.stale(planned, client)?.keys.iter().map(Target::from).collect();
-        let question = Question { planned, deletions: &deletions, mesh: DEFAULT_MESH, proxies: &[] };
+    fn show_effects(&self, planned: &[PlannedResource], client: &ApiClient) -> Result<()> {
+        let deletions: Vec<NamedResource> =
+            self.stale(planned, client)?.keys.iter().map(NamedResource::from).collect();
+        let question = WhatIfQuestion { planned, deletions: &deletions, mesh: DEFAULT_MESH, proxies: &[] };
         let answer = question.ask(client)?;
-        what_if::warnings(&answer).iter().for_each(|warning| terminal::warn(warning));
+        what_if::warnings(&answer.read).iter().for_each(|warning| terminal::warn(warning));
         let text = match self.format {
-            Some(Format::Json) => output::json(&answer),
-            Some(Format::Yaml) => output::yaml(&answer),
-            Some(Format::Name) => {
+            Some(OutputFormat::Json) => output::json(&answer.sent),
+            Some(OutputFormat::Yaml) => output::yaml(&answer.sent),
+            Some(OutputFormat::Name) => {
                 planned.iter().map(|resource| format!("{}\n", resource.path_name())).collect()
             }
-            None | Some(Format::Table | Format::Wide) => what_if::table(&answer),
+            None | Some(OutputFormat::Table | OutputFormat::Wide) => what_if::table(&answer.read),
         };
         terminal::data(&text)?;
         terminal::talk(&format!("dry run: {} accepted, nothing was written", count(planned.len())));
         Ok(())
     }
 
-    fn show_plan(&self, planned: &[Planned], stale: &Stale) -> Result<()> {
+    fn show_plan(&self, planned: &[PlannedResource], stale: &StaleResources) -> Result<()> {
         for resource in planned {
             for unknown in &resource.unknown_fields {
                 terminal::warn(&format!("{}: {unknown}", resource.label()));
@@ -185,11 +189,11 @@ impl Apply {
         }
         let bodies: Vec<&Value> = planned.iter().map(|resource| &resource.body).collect();
         let text = match self.format {
-            Some(Format::Json) => output::json(&json!(bodies)),
-            Some(Format::Name | Format::Table | Format::Wide) => {
+            Some(OutputFormat::Json) => output::json(&json!(bodies)),
+            Some(OutputFormat::Name | OutputFormat::Table | OutputFormat::Wide) => {
                 planned.iter().map(|resource| format!("{}\n", resource.path_name())).collect()
             }
-            None | Some(Format::Yaml) => {
+            None | Some(OutputFormat::Yaml) => {
                 bodies.into_iter().map(output::yaml).collect::<Vec<_>>().join("---\n")
             }
         };
@@ -199,21 +203,21 @@ impl Apply {
         Ok(())
     }
 
-    fn show_outcomes(&self, outcomes: &[Outcome]) -> Result<()> {
+    fn show_outcomes(&self, outcomes: &[AppliedResource]) -> Result<()> {
         let Some(format) = self.format else { return Ok(()) };
         let text = match format {
-            Format::Table | Format::Wide => {
-                output::table(&["TYPE", "MESH", "NAME", "ACTION"], outcomes.iter().map(Outcome::row))
+            OutputFormat::Table | OutputFormat::Wide => {
+                output::table(&["TYPE", "MESH", "NAME", "ACTION"], outcomes.iter().map(AppliedResource::row))
             }
-            Format::Json => output::json(&outcomes.iter().map(Outcome::to_json).collect()),
-            Format::Yaml => output::yaml(&outcomes.iter().map(Outcome::to_json).collect()),
-            Format::Name => outcomes.iter().map(Outcome::path_name).collect(),
+            OutputFormat::Json => output::json(&outcomes.iter().map(AppliedResource::to_json).collect()),
+            OutputFormat::Yaml => output::yaml(&outcomes.iter().map(AppliedResource::to_json).collect()),
+            OutputFormat::Name => outcomes.iter().map(AppliedResource::path_name).collect(),
         };
         Ok(terminal::data(&text)?)
     }
 }
 
-impl Outcome {
+impl AppliedResource {
     fn to_json(&self) -> Value {
         let Key { kind, mesh, name } = &self.key;
         let mut outcome = json!({
@@ -238,10 +242,10 @@ impl Outcome {
 
 /// Sends everything, up to the first resource that is refused.
 fn send_all<'a>(
-    planned: &'a [Planned],
-    client: &Client,
-    outcomes: &mut Vec<Outcome>,
-) -> Option<(&'a Planned, Failure)> {
+    planned: &'a [PlannedResource],
+    client: &ApiClient,
+    outcomes: &mut Vec<AppliedResource>,
+) -> Option<(&'a PlannedResource, Failure)> {
     let bar = progress(planned.len());
     let mut selections = Selections::default();
     let mut refused = None;
@@ -253,7 +257,7 @@ fn send_all<'a>(
                 break;
             }
         };
-        let mut outcome = Outcome { key: resource.draft.key.clone(), action, selects: None };
+        let mut outcome = AppliedResource { key: resource.draft.key.clone(), action, selects: None };
         outcome.selects = selections.of(&outcome, client);
         let is_shadow = resource.draft.labels.get(labels::EFFECT).is_some_and(|effect| effect == "shadow");
         bar.suspend(|| {
@@ -271,16 +275,21 @@ fn send_all<'a>(
 }
 
 /// Says what is done and what is not.
-fn interrupted(planned: &[Planned], done: &[Outcome], failed: &Planned, reason: &Failure) -> Failure {
+fn interrupted(
+    planned: &[PlannedResource],
+    done: &[AppliedResource],
+    failed: &PlannedResource,
+    reason: &Failure,
+) -> Failure {
     let mut message = format!("{} was not applied: {reason}", failed.label());
     if planned.len() > 1 {
-        let written = done.iter().filter(|outcome| outcome.action != Action::Unchanged).count();
+        let written = done.iter().filter(|outcome| outcome.action != ApplyAction::Unchanged).count();
         message.push_str(&format!(
             "\n{} applied before it ({written} written, {} unchanged)",
             count(done.len()),
             done.len() - written
         ));
-        let rest: Vec<String> = planned[done.len() + 1..].iter().map(Planned::label).collect();
+        let rest: Vec<String> = planned[done.len() + 1..].iter().map(PlannedResource::label).collect();
         if rest.is_empty() {
             message.push_str("; nothing was left");
         } else {

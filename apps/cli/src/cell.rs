@@ -1,4 +1,4 @@
-//! What stands in one cell of a table, read from JSON.
+//! Text of one cell of a table.
 
 use jiff::{Timestamp, Unit};
 use serde_json::Value;
@@ -6,12 +6,12 @@ use serde_json::Value;
 use crate::terminal;
 
 /// A title and how its cell is read from a resource.
-pub type Column = (&'static str, fn(&Value) -> String);
+pub type Column<T = Value> = (&'static str, fn(&T) -> String);
 
 /// The titles, and the cells of every item; an empty cell is a dash.
-pub fn grid<'a>(
-    columns: &[Column],
-    items: impl IntoIterator<Item = &'a Value>,
+pub fn grid<'a, T: 'a>(
+    columns: &[Column<T>],
+    items: impl IntoIterator<Item = &'a T>,
 ) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let titles = columns.iter().map(|(title, _)| *title).collect();
     let row = |item| columns.iter().map(|(_, cell)| or_dash(cell(item))).collect();
@@ -22,7 +22,7 @@ fn or_dash(cell: String) -> String {
     if cell.is_empty() { "-".to_owned() } else { cell }
 }
 
-/// What a server says, in one line.
+/// Text of a server, in one line.
 pub fn text(value: &Value) -> String {
     match value {
         Value::String(text) => terminal::one_line(text),
@@ -31,35 +31,46 @@ pub fn text(value: &Value) -> String {
     }
 }
 
-/// A count; 64-bit numbers arrive as text.
-pub fn number(value: &Value) -> u64 {
-    value.as_u64().or_else(|| value.as_str().and_then(|text| text.parse().ok())).unwrap_or(0)
+/// A text of a server, in one line.
+pub fn line(text: &str) -> String {
+    terminal::one_line(text)
 }
 
-pub fn list(value: &Value, show: fn(&Value) -> String) -> String {
-    let shown: Vec<String> =
-        value.as_array().into_iter().flatten().map(show).filter(|item| !item.is_empty()).collect();
+/// Texts of a server, in one line.
+pub fn lines<S: AsRef<str>>(texts: impl IntoIterator<Item = S>, between: &str) -> String {
+    let shown: Vec<String> = texts.into_iter().map(|text| line(text.as_ref())).collect();
+    shown.join(between)
+}
+
+/// Values of the items that have one, divided by commas.
+pub fn list<T>(items: impl IntoIterator<Item = T>, show: impl FnMut(T) -> String) -> String {
+    let shown: Vec<String> = items.into_iter().map(show).filter(|item| !item.is_empty()).collect();
     shown.join(",")
 }
 
 /// `10.0.0.1:80`, `[::1]:80`.
-pub fn endpoint(of: &Value, address: &str, port: &str) -> String {
-    let (address, port) = (text(&of[address]), text(&of[port]));
-    match (address.is_empty(), port.is_empty()) {
-        (true, true) => String::new(),
-        (false, true) => address,
-        _ if address.contains(':') => format!("[{address}]:{port}"),
-        _ => format!("{address}:{port}"),
+pub fn endpoint(address: &str, port: Option<u32>) -> String {
+    let address = line(address);
+    match port {
+        None => address,
+        Some(port) if address.contains(':') => format!("[{address}]:{port}"),
+        Some(port) => format!("{address}:{port}"),
     }
 }
 
-pub fn time(value: &Value) -> Option<Timestamp> {
-    value.as_str().and_then(|text| text.parse().ok())
+/// The time that a text names.
+pub fn time(text: &str) -> Option<Timestamp> {
+    text.parse().ok()
 }
 
-/// `5s`, `3m`, `2h`, `9d`: one unit is enough to see how old something is.
-pub fn since(value: &Value) -> String {
-    let Some(time) = time(value) else { return String::new() };
+/// `5s`, `3m`, `2h`, `9d`: one unit is enough to see how old something is. Empty for what is no time.
+pub fn since(text: &str) -> String {
+    ago(time(text))
+}
+
+/// [`since`] of a time.
+pub fn ago(time: Option<Timestamp>) -> String {
+    let Some(time) = time else { return String::new() };
     let seconds = Timestamp::now().since((Unit::Second, time)).map_or(0, |span| span.get_seconds()).max(0);
     match seconds {
         0..60 => format!("{seconds}s"),

@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::{
-    client::Client,
+    client::ApiClient,
     failure::{Failure, Result},
     output::PlainOutput,
 };
@@ -33,71 +33,71 @@ Exit codes:
 /// that expire soon, proxies that are offline or reject their configuration, and what `kumactl analyze` finds.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Check {
+pub struct CheckCommand {
     #[command(flatten)]
     output: PlainOutput,
 }
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum CheckStatus {
     Ok,
     Warn,
     Fail,
 }
 
-impl Verdict {
+impl CheckStatus {
     fn name(self) -> &'static str {
         match self {
-            Verdict::Ok => "ok",
-            Verdict::Warn => "warn",
-            Verdict::Fail => "fail",
+            CheckStatus::Ok => "ok",
+            CheckStatus::Warn => "warn",
+            CheckStatus::Fail => "fail",
         }
     }
 }
 
-/// What one check found.
+/// One line of the report.
 #[derive(Debug)]
-pub struct Line {
-    verdict: Verdict,
+pub struct CheckLine {
+    verdict: CheckStatus,
     subject: &'static str,
     message: String,
-    /// What to do; empty where nothing is to be done.
+    /// Advice; empty where nothing is to be done.
     hint: String,
 }
 
 /// The findings of all checks, in their order.
 #[derive(Debug, Default)]
-pub struct Report {
-    lines: Vec<Line>,
+pub struct CheckReport {
+    lines: Vec<CheckLine>,
 }
 
-impl Report {
+impl CheckReport {
     pub fn ok(&mut self, subject: &'static str, message: impl Into<String>) {
-        self.add(Verdict::Ok, subject, message, "");
+        self.add(CheckStatus::Ok, subject, message, "");
     }
 
     pub fn add(
         &mut self,
-        verdict: Verdict,
+        verdict: CheckStatus,
         subject: &'static str,
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        self.lines.push(Line { verdict, subject, message: message.into(), hint: hint.into() });
+        self.lines.push(CheckLine { verdict, subject, message: message.into(), hint: hint.into() });
     }
 
     /// A check that could not be made.
     pub fn failed(&mut self, subject: &'static str, failure: &Failure) {
-        self.add(Verdict::Fail, subject, failure.to_string(), "");
+        self.add(CheckStatus::Fail, subject, failure.to_string(), "");
     }
 
-    fn count(&self, verdict: Verdict) -> usize {
+    fn count(&self, verdict: CheckStatus) -> usize {
         self.lines.iter().filter(|line| line.verdict == verdict).count()
     }
 
-    fn worst(&self) -> Verdict {
-        self.lines.iter().map(|line| line.verdict).max().unwrap_or(Verdict::Ok)
+    fn worst(&self) -> CheckStatus {
+        self.lines.iter().map(|line| line.verdict).max().unwrap_or(CheckStatus::Ok)
     }
 
     fn to_json(&self) -> Value {
@@ -127,17 +127,17 @@ impl Report {
         let count = |verdict| self.count(verdict);
         out.push_str(&format!(
             "\n{} ok, {}, {} failed\n",
-            count(Verdict::Ok),
-            plural(count(Verdict::Warn), "warning", "warnings"),
-            count(Verdict::Fail)
+            count(CheckStatus::Ok),
+            plural(count(CheckStatus::Warn), "warning", "warnings"),
+            count(CheckStatus::Fail)
         ));
         out
     }
 }
 
-impl Check {
-    pub fn run(&self, client: &Client) -> Result<()> {
-        let mut report = Report::default();
+impl CheckCommand {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
+        let mut report = CheckReport::default();
         if control_plane::check(client, &mut report) {
             certificates::of_control_plane(client, &mut report);
             proxies::check(client, &mut report);
@@ -145,7 +145,7 @@ impl Check {
             meshes::check(client, &mut report);
         }
         self.output.show(&report.to_json(), || report.text())?;
-        match report.count(Verdict::Fail) {
+        match report.count(CheckStatus::Fail) {
             0 => Ok(()),
             failed => Err(Failure::failed(format!("{} failed", plural(failed, "check", "checks")))),
         }

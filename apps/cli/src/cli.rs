@@ -5,7 +5,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use crate::{
     access, analyze, apply, check, client, completion, config, control_planes, delete, describe, diff, edit,
     examples, explain, export, failure,
-    failure::{Outcome, Result},
+    failure::{CommandResult, Result},
     generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, suggest, version, wait,
 };
 
@@ -22,7 +22,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Where `--help` lists the flags every command understands.
+/// Heading under which `--help` lists the flags every command understands.
 const GLOBAL: &str = "Global flags";
 
 /// Flags every command understands.
@@ -37,10 +37,10 @@ pub struct Global {
     /// Use this context instead of the current one
     #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub context: Option<String>,
-    /// How long one request to the control plane may take; 0s means forever
+    /// Longest time for one request to the control plane; 0s means forever
     #[arg(long, global = true, value_name = "DURATION", default_value = "60s", value_parser = client::parse_timeout, help_heading = GLOBAL)]
     pub api_timeout: std::time::Duration,
-    /// How much to write to stderr: debug reports every request
+    /// Amount of output to stderr: debug reports every request
     #[arg(long, global = true, value_name = "LEVEL", default_value = "off", help_heading = GLOBAL)]
     pub log_level: LogLevel,
 }
@@ -62,14 +62,14 @@ pub enum Command {
     Delete(delete::Delete),
     Wait(wait::Wait),
     Explain(explain::Explain),
-    Check(check::Check),
+    Check(check::CheckCommand),
     Export(export::Export),
     /// Show how proxies, meshes, services and zones are doing, and what policies apply to
     Inspect {
         #[command(subcommand)]
         command: inspect::WithPolicies,
     },
-    Access(access::Access),
+    Access(access::AccessCommand),
     Graph(graph::Graph),
     Analyze(analyze::Analyze),
     /// Show whether proxies run what they were sent, and inspect one
@@ -90,12 +90,12 @@ pub enum Command {
     /// Parse and build resource identifiers
     Kri {
         #[command(subcommand)]
-        command: kri::Command,
+        command: kri::KriCommand,
     },
     /// Decode and encode the server names (SNI) of connections between zones
     Sni {
         #[command(subcommand)]
-        command: sni::Command,
+        command: sni::SniCommand,
     },
     /// Install what a machine needs beside its proxy
     Install {
@@ -146,8 +146,8 @@ pub fn parse() -> std::result::Result<Cli, clap::Error> {
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
 }
 
-pub fn run(cli: &Cli) -> Result<Outcome> {
-    let settings = || config::Settings::load(&cli.global);
+pub fn run(cli: &Cli) -> Result<CommandResult> {
+    let settings = || config::ClientSettings::load(&cli.global);
     match &cli.command {
         Command::Access(access) => return access.run(&settings()?.client()?),
         Command::Analyze(analyze) => return analyze.run(&cli.global),
@@ -177,5 +177,5 @@ pub fn run(cli: &Cli) -> Result<Outcome> {
         Command::Completion(completion) => completion.run(),
         Command::Reference => reference::run(),
     }?;
-    Ok(Outcome::Done)
+    Ok(CommandResult::Done)
 }

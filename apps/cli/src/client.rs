@@ -1,6 +1,8 @@
 //! The control plane's REST API, as far as this client uses it.
 
 mod advice;
+mod document;
+mod endpoints;
 mod redirect;
 
 use std::{
@@ -9,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use contract::{lenient::read_partly, problem::Problem};
 use resources::duration::GoDuration;
 use serde_json::Value;
 use ureq::{
@@ -21,6 +24,10 @@ use ureq::{
 };
 
 use self::redirect::Next;
+pub use self::{
+    document::{Document, read as read_as},
+    endpoints::{Call, Proxy, Reply, TokenRequest},
+};
 
 use crate::{
     bounded, cell,
@@ -31,14 +38,14 @@ use crate::{
 
 /// An answer larger than this is not one of a control plane.
 const MAX_ANSWER: u64 = 128 * 1024 * 1024;
-/// What to do about a control plane that sends requests elsewhere.
+/// Advice on a control plane that sends requests elsewhere.
 const ADDRESS: &str = "if that is the control plane, give its own address to \
                        `kumactl config control-planes add --overwrite`";
 /// A request that is made at all gets so long.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// As many as a download may take.
 const REDIRECTS: u32 = 10;
-/// Where Linux distributions keep the certificates of public authorities.
+/// Files in which Linux distributions keep the certificates of public authorities.
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -48,12 +55,12 @@ const SYSTEM_ROOTS: [&str; 4] = [
 
 /// A connection to one control plane.
 #[derive(Debug)]
-pub struct Client {
+pub struct ApiClient {
     agent: Agent,
     base: String,
     context: String,
     headers: Vec<(String, String)>,
-    /// How long a request may take; zero for as long as it takes.
+    /// Longest time for a request; zero for as long as it takes.
     timeout: Duration,
     /// Report every request and its outcome.
     trace: bool,
@@ -61,23 +68,23 @@ pub struct Client {
 
 /// A complete answer of the server.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ApiResponse {
     pub status: u16,
     /// The store's revision the answer was made from, where the control plane says so.
     pub revision: Option<String>,
     /// The version of the resource that the answer shows, where the control plane says so.
     pub version: Option<String>,
-    /// What the control plane warns of.
+    /// Warnings of the control plane.
     pub warnings: Vec<String>,
-    /// What a write came to, where the control plane says so.
+    /// Outcome of a write, where the control plane says so.
     pub outcome: Option<String>,
-    /// When the server answered, by its own clock.
+    /// Time of the answer, by the server's own clock.
     pub date: Option<String>,
     pub body: String,
 }
 
-impl Client {
-    pub fn new(server: &ApiServer, context: &str, timeout: Duration, trace: bool) -> Result<Client> {
+impl ApiClient {
+    pub fn new(server: &ApiServer, context: &str, timeout: Duration, trace: bool) -> Result<ApiClient> {
         let base = server.url.trim_end_matches('/').to_owned();
         if !base.starts_with("http://") && !base.starts_with("https://") {
             return Err(Failure::invalid(format!(
@@ -100,20 +107,20 @@ impl Client {
         }
         // Following is decided here, because it depends on what was asked and on who answers.
         let agent = agent(tls_of(server, base.starts_with("https://"))?, timeout, 0);
-        Ok(Client { agent, base, context: context.to_owned(), headers, timeout, trace })
+        Ok(ApiClient { agent, base, context: context.to_owned(), headers, timeout, trace })
     }
 
-    /// Where the control plane is, as the configuration says.
+    /// Address of the control plane, as the configuration says.
     pub fn address(&self) -> &str {
         &self.base
     }
 
-    pub fn get(&self, path: &str) -> Result<Answer> {
+    pub fn get(&self, path: &str) -> Result<ApiResponse> {
         self.get_within(path, None)
     }
 
-    /// As [`Client::get`], for a caller that has no more time than this.
-    pub fn get_within(&self, path: &str, left: Option<Duration>) -> Result<Answer> {
+    /// As [`ApiClient::get`], for a caller that has no more time than this.
+    pub fn get_within(&self, path: &str, left: Option<Duration>) -> Result<ApiResponse> {
         let started = Instant::now();
         let mut url = self.url(path);
         let mut trusted = true;
@@ -136,23 +143,23 @@ impl Client {
         Err(Failure::failed(format!("GET {url} has no answer")))
     }
 
-    pub fn delete(&self, path: &str) -> Result<Answer> {
+    pub fn delete(&self, path: &str) -> Result<ApiResponse> {
         let request = self.with_headers(self.agent.delete(self.url(path)));
         self.written("DELETE", path, request.call())
     }
 
-    pub fn put(&self, path: &str, body: &Value) -> Result<Answer> {
+    pub fn put(&self, path: &str, body: &Value) -> Result<ApiResponse> {
         self.put_over(path, body, None)
     }
 
-    /// As [`Client::put`]; with a version, only if it is the one that is stored: otherwise the status is 412.
-    pub fn put_over(&self, path: &str, body: &Value, version: Option<&str>) -> Result<Answer> {
+    /// As [`ApiClient::put`]; with a version, only if it is the one that is stored: otherwise the status is 412.
+    pub fn put_over(&self, path: &str, body: &Value, version: Option<&str>) -> Result<ApiResponse> {
         let request = self.with_headers(self.agent.put(self.url(path))).content_type("application/json");
         let request = version.into_iter().fold(request, |request, tag| request.header(IF_MATCH, tag));
         self.written("PUT", path, request.send(body.to_string()))
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> Result<Answer> {
+    pub fn post(&self, path: &str, body: &Value) -> Result<ApiResponse> {
         let request = self.with_headers(self.agent.post(self.url(path))).content_type("application/json");
         self.written("POST", path, request.send(body.to_string()))
     }
@@ -163,7 +170,7 @@ impl Client {
         method: &str,
         path: &str,
         response: std::result::Result<Response<ureq::Body>, ureq::Error>,
-    ) -> Result<Answer> {
+    ) -> Result<ApiResponse> {
         let url = self.url(path);
         match response {
             Ok(response) if redirect::is_redirect(&response) => Err(Failure::failed(format!(
@@ -188,7 +195,7 @@ impl Client {
         method: &str,
         url: &str,
         response: std::result::Result<Response<ureq::Body>, ureq::Error>,
-    ) -> Result<Answer> {
+    ) -> Result<ApiResponse> {
         let answer = response.and_then(read);
         if self.trace {
             let outcome =
@@ -205,7 +212,7 @@ impl Client {
     }
 }
 
-impl Answer {
+impl ApiResponse {
     /// The body as JSON, or the server's refusal as a failure.
     pub fn json(self, attempted: &str) -> Result<Value> {
         let answer = self.accepted(attempted)?;
@@ -217,24 +224,32 @@ impl Answer {
     }
 
     /// Lets 2xx through and turns everything else into a failure in the server's words.
-    pub fn accepted(self, attempted: &str) -> Result<Answer> {
+    pub fn accepted(self, attempted: &str) -> Result<ApiResponse> {
         if (200..300).contains(&self.status) {
             return Ok(self);
         }
         Err(Failure::failed(format!("{attempted}: {}", self.refusal())))
     }
 
-    /// Whether the resource is not there, while the mesh it would be in is.
+    /// True if the resource is missing, while the mesh it would be in exists.
     pub fn is_missing(&self) -> bool {
-        let error: Value = serde_json::from_str(&self.body).unwrap_or_default();
-        self.status == 404 && error["detail"] == "Not found" && error["title"] != "Failed to retrieve Mesh"
+        if self.status != 404 {
+            return false;
+        }
+        let Problem { title, detail, .. } = self.problem();
+        detail == "Not found" && title != "Failed to retrieve Mesh"
     }
 
-    /// Why the server refused, from its error JSON.
+    /// The document of a refusal; empty if the body is something else.
+    fn problem(&self) -> Problem {
+        read_partly(&serde_json::from_str(&self.body).unwrap_or_default())
+    }
+
+    /// Reason of the server's refusal, from its error JSON.
     pub fn refusal(&self) -> String {
-        let error: Value = serde_json::from_str(&self.body).unwrap_or_default();
-        let text = |field: &str| cell::text(&error[field]);
-        let (title, detail) = (text("title"), text("detail"));
+        let problem = self.problem();
+        let title = cell::line(&problem.title);
+        let detail = cell::line(&problem.detail);
         let mut said = match (title.is_empty(), detail.is_empty()) {
             (true, true) => {
                 let body: String = self.body.trim().chars().take(300).collect();
@@ -248,18 +263,13 @@ impl Answer {
             (true, false) => detail,
             (false, false) => format!("{title} ({detail})"),
         };
-        for (list, message) in [("invalid_parameters", "reason"), ("causes", "message")] {
-            let causes: Vec<&Value> = error[list].as_array().into_iter().flatten().collect();
-            for cause in &causes {
-                said.push_str(&format!(
-                    "\n* {}: {}",
-                    cell::text(&cause["field"]),
-                    cell::text(&cause[message])
-                ));
-            }
-            if !causes.is_empty() {
-                break;
-            }
+        let mut point = |field: &str, reason: &str| {
+            said.push_str(&format!("\n* {}: {}", cell::line(field), cell::line(reason)));
+        };
+        problem.invalid_parameters.iter().for_each(|wrong| point(&wrong.field, &wrong.reason));
+        // Older control planes say the same under another name.
+        if problem.invalid_parameters.is_empty() {
+            problem.causes.iter().for_each(|cause| point(&cause.field, &cause.message));
         }
         format!("{said} [{}]", self.status)
     }
@@ -324,13 +334,14 @@ fn agent(tls: TlsConfig, timeout: Duration, redirects: u32) -> Agent {
         .new_agent()
 }
 
-fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq::Error> {
+fn read(mut response: Response<ureq::Body>) -> std::result::Result<ApiResponse, ureq::Error> {
     let header = |name: HeaderName| {
         response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
     };
     let revision = header(HeaderName::from_static("x-kuma-revision"));
     let outcome = header(HeaderName::from_static("x-kuma-outcome"));
-    let (date, version) = (header(DATE), header(ETAG));
+    let date = header(DATE);
+    let version = header(ETAG);
     let status = response.status().as_u16();
     let stale_since = response.headers().get(HeaderName::from_static("x-kuma-stale-since"));
     if let Some(since) = stale_since.and_then(|value| value.to_str().ok()) {
@@ -340,7 +351,7 @@ fn read(mut response: Response<ureq::Body>) -> std::result::Result<Answer, ureq:
         response.headers().get_all(WARNING).iter().filter_map(|value| warning(value.to_str().ok()?));
     let warnings = warnings.collect();
     let body = response.body_mut().with_config().limit(MAX_ANSWER).read_to_string()?;
-    Ok(Answer { status, revision, version, date, outcome, warnings, body })
+    Ok(ApiResponse { status, revision, version, date, outcome, warnings, body })
 }
 
 /// The text of a header `Warning: 299 agent "text"`.

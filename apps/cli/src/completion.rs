@@ -10,7 +10,7 @@ use crate::{cli, failure::Result, terminal};
 /// For bash: source <(kumactl completion bash)
 #[derive(Debug, Args)]
 pub struct Completion {
-    /// Which shell
+    /// Shell to complete in
     shell: Supported,
 }
 

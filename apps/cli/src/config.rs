@@ -17,11 +17,11 @@ use serde_json::{Map, Value};
 use crate::{
     bounded,
     cli::{Global, LogLevel},
-    client::Client,
+    client::ApiClient,
     failure::{Failure, Result},
 };
 
-/// Where a control plane listens by default.
+/// Default address of a control plane.
 const DEFAULT_URL: &str = "http://localhost:5681";
 const DEFAULT_NAME: &str = "local";
 
@@ -30,9 +30,9 @@ const DEFAULT_NAME: &str = "local";
 #[serde(rename_all = "camelCase", default)]
 pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub contexts: Vec<Context>,
+    pub contexts: Vec<NamedContext>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub control_planes: Vec<ControlPlane>,
+    pub control_planes: Vec<NamedControlPlane>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub current_context: String,
     #[serde(flatten)]
@@ -42,7 +42,7 @@ pub struct Config {
 /// A named choice of a control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Context {
+pub struct NamedContext {
     pub control_plane: String,
     pub name: String,
     #[serde(flatten)]
@@ -52,7 +52,7 @@ pub struct Context {
 /// A control plane and how to reach it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ControlPlane {
+pub struct NamedControlPlane {
     pub coordinates: Coordinates,
     pub name: String,
     #[serde(flatten)]
@@ -98,12 +98,12 @@ impl Config {
     fn with_default_control_plane() -> Config {
         let api_server = ApiServer { url: DEFAULT_URL.to_owned(), ..ApiServer::default() };
         Config {
-            contexts: vec![Context {
+            contexts: vec![NamedContext {
                 control_plane: DEFAULT_NAME.to_owned(),
                 name: DEFAULT_NAME.to_owned(),
                 rest: Map::new(),
             }],
-            control_planes: vec![ControlPlane {
+            control_planes: vec![NamedControlPlane {
                 coordinates: Coordinates { api_server },
                 name: DEFAULT_NAME.to_owned(),
                 rest: Map::new(),
@@ -113,12 +113,12 @@ impl Config {
         }
     }
 
-    pub fn control_plane(&self, name: &str) -> Option<&ControlPlane> {
+    pub fn control_plane(&self, name: &str) -> Option<&NamedControlPlane> {
         self.control_planes.iter().find(|cp| cp.name == name)
     }
 
     /// The control plane a context stands for.
-    fn of_context(&self, context: &str) -> Result<&ControlPlane> {
+    fn of_context(&self, context: &str) -> Result<&NamedControlPlane> {
         let found = self.contexts.iter().find(|c| c.name == context).ok_or_else(|| {
             let known: Vec<&str> = self.contexts.iter().map(|c| c.name.as_str()).collect();
             Failure::invalid(format!(
@@ -138,7 +138,7 @@ impl Config {
 
 /// The configuration in use, where it came from, and the flags that change its meaning.
 #[derive(Debug)]
-pub struct Settings {
+pub struct ClientSettings {
     pub config: Config,
     /// `None` with `--no-config`.
     pub path: Option<PathBuf>,
@@ -147,8 +147,8 @@ pub struct Settings {
     trace: bool,
 }
 
-impl Settings {
-    pub fn load(global: &Global) -> Result<Settings> {
+impl ClientSettings {
+    pub fn load(global: &Global) -> Result<ClientSettings> {
         let path = if global.no_config { None } else { Some(path_of(global)?) };
         let config = match &path {
             None => Config::with_default_control_plane(),
@@ -164,7 +164,7 @@ impl Settings {
                 }
             },
         };
-        Ok(Settings {
+        Ok(ClientSettings {
             config,
             path,
             context: global.context.clone(),
@@ -178,7 +178,7 @@ impl Settings {
         self.context.as_deref().unwrap_or(&self.config.current_context)
     }
 
-    pub fn client(&self) -> Result<Client> {
+    pub fn client(&self) -> Result<ApiClient> {
         if self.context().is_empty() {
             return Err(Failure::invalid(
                 "no control plane is chosen; choose one with `kumactl config control-planes switch --name NAME`",
@@ -188,8 +188,8 @@ impl Settings {
         self.client_of(&control_plane.coordinates.api_server, self.context())
     }
 
-    pub fn client_of(&self, server: &ApiServer, context: &str) -> Result<Client> {
-        Client::new(server, context, self.timeout, self.trace)
+    pub fn client_of(&self, server: &ApiServer, context: &str) -> Result<ApiClient> {
+        ApiClient::new(server, context, self.timeout, self.trace)
     }
 
     /// Writes the configuration; readable by its owner only, as it may hold tokens.

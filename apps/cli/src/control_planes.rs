@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    client::Client,
-    config::{ApiServer, Context, ControlPlane, Coordinates, Header, Settings},
+    client::ApiClient,
+    config::{ApiServer, ClientSettings, Coordinates, Header, NamedContext, NamedControlPlane},
     failure::{Failure, Result},
-    output::{self, Format, Output},
+    output::{self, Output, OutputFormat},
     terminal,
 };
 
-/// What control planes call a user who did not authenticate.
+/// Name of a user who did not authenticate, as control planes call that one.
 pub const ANONYMOUS: &str = "mesh-system:anonymous";
 
 /// Show the configuration of this client
@@ -30,7 +31,7 @@ pub struct View {
 }
 
 impl View {
-    pub fn run(&self, settings: &Settings) -> Result<()> {
+    pub fn run(&self, settings: &ClientSettings) -> Result<()> {
         let mut shown = settings.to_json();
         if !self.show_secrets {
             hide_secrets(&mut shown);
@@ -95,7 +96,7 @@ pub struct Add {
     /// Header to send with every request
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     headers: Vec<(String, String)>,
-    /// How to authenticate
+    /// Method of authentication
     #[arg(long, value_parser = ["tokens"])]
     auth_type: Option<String>,
     /// Data to authenticate with, such as token=…
@@ -107,7 +108,7 @@ pub struct Add {
 }
 
 impl ControlPlanes {
-    pub fn run(&self, mut settings: Settings) -> Result<()> {
+    pub fn run(&self, mut settings: ClientSettings) -> Result<()> {
         match self {
             ControlPlanes::Add(add) => add.run(settings),
             ControlPlanes::List(output) => list(&settings, output.format),
@@ -144,7 +145,7 @@ impl ControlPlanes {
 }
 
 impl Add {
-    fn run(&self, mut settings: Settings) -> Result<()> {
+    fn run(&self, mut settings: ClientSettings) -> Result<()> {
         if settings.config.control_plane(&self.name).is_some() && !self.overwrite {
             return Err(Failure::invalid(format!(
                 "Control Plane with name {:?} already exists. Use --overwrite to replace an existing one.",
@@ -155,8 +156,8 @@ impl Add {
         // Building the client finds unreadable certificates even when nothing is asked.
         let client = settings.client_of(&server, &self.name)?;
         if !self.skip_check {
-            let index = client.get("/")?.json("asking the control plane for its version")?;
-            if index["version"].as_str().is_none() {
+            let index = client.index()?.read("asking the control plane for its version")?;
+            if index.version.is_empty() {
                 return Err(Failure::failed(format!(
                     "{} answers, but not as a control plane does; pass --skip-check to add it anyway",
                     self.address
@@ -165,7 +166,7 @@ impl Add {
             self.check_user(&client)?;
         }
         settings.config.control_planes.retain(|cp| cp.name != self.name);
-        settings.config.control_planes.push(ControlPlane {
+        settings.config.control_planes.push(NamedControlPlane {
             coordinates: Coordinates { api_server: server },
             name: self.name.clone(),
             rest: Map::new(),
@@ -177,8 +178,8 @@ impl Add {
         Ok(())
     }
 
-    /// Whether the control plane accepts the token, and as which user.
-    fn check_user(&self, client: &Client) -> Result<()> {
+    /// Checks that the control plane accepts the token, and prints the user.
+    fn check_user(&self, client: &ApiClient) -> Result<()> {
         let token = self.auth_conf.iter().find(|(key, _)| key == "token").map(|(_, token)| token.trim());
         // Kuma does not look at the token of an administrator on its own machine.
         if let Some(expired) = token.and_then(expiry).filter(|end| *end <= Timestamp::now()) {
@@ -187,7 +188,8 @@ impl Add {
                  add the control plane anyway"
             )));
         }
-        let answer = client.get("/who-am-i")?;
+        let reply = client.user()?;
+        let answer = &reply.answer;
         if answer.status == 401 || answer.status == 403 {
             return Err(Failure::failed(format!(
                 "the control plane does not accept your credentials: {}\nhint: generate another token with \
@@ -196,9 +198,8 @@ impl Add {
             )));
         }
         // Control planes before Kuma 2.0 do not answer this.
-        let Ok(user) = answer.json("asking the control plane which user you are") else { return Ok(()) };
-        let name = user["name"].as_str().unwrap_or_default();
-        match (token, name) {
+        let Ok(user) = reply.read("asking the control plane which user you are") else { return Ok(()) };
+        match (token, user.name.as_str()) {
             (Some(_), ANONYMOUS) => {
                 terminal::warn("the control plane ignores the token: its apiServer.authn.type is not tokens")
             }
@@ -228,14 +229,20 @@ impl Add {
     }
 }
 
-/// When a token expires, by its own claims. The control plane verifies them.
+/// Expiry of a token, by its own claims. The control plane verifies them.
 fn expiry(token: &str) -> Option<Timestamp> {
     let claims = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
-    let claims: Value = serde_json::from_slice(&claims).ok()?;
-    Timestamp::from_second(claims["exp"].as_i64()?).ok()
+    let claims: Claims = serde_json::from_slice(&claims).ok()?;
+    Timestamp::from_second(claims.exp?).ok()
 }
 
-fn known(settings: &Settings, name: &str) -> Result<()> {
+/// The claims of a token that are shown.
+#[derive(Debug, Deserialize)]
+struct Claims {
+    exp: Option<i64>,
+}
+
+fn known(settings: &ClientSettings, name: &str) -> Result<()> {
     match settings.config.control_plane(name) {
         Some(_) => Ok(()),
         None => Err(Failure::invalid(format!("there is no Control Plane with name {name:?}"))),
@@ -243,11 +250,11 @@ fn known(settings: &Settings, name: &str) -> Result<()> {
 }
 
 /// Makes the control plane's context the current one; every control plane has one of its name.
-fn switch(settings: &mut Settings, name: &str) {
+fn switch(settings: &mut ClientSettings, name: &str) {
     let config = &mut settings.config;
     match config.contexts.iter_mut().find(|context| context.name == name) {
         Some(context) => context.control_plane = name.to_owned(),
-        None => config.contexts.push(Context {
+        None => config.contexts.push(NamedContext {
             control_plane: name.to_owned(),
             name: name.to_owned(),
             rest: Map::new(),
@@ -256,7 +263,7 @@ fn switch(settings: &mut Settings, name: &str) {
     config.current_context = name.to_owned();
 }
 
-fn list(settings: &Settings, format: Format) -> Result<()> {
+fn list(settings: &ClientSettings, format: OutputFormat) -> Result<()> {
     let active = settings.config.contexts.iter().find(|c| c.name == settings.context());
     let active = active.map(|context| context.control_plane.as_str()).unwrap_or_default();
     let rows: Vec<(bool, &str, &ApiServer)> = settings
@@ -273,18 +280,18 @@ fn list(settings: &Settings, format: Format) -> Result<()> {
     let cells = rows.iter().map(|(active, name, server)| {
         let mut cells =
             vec![if *active { "*" } else { "" }.to_owned(), (*name).to_owned(), server.url.clone()];
-        if format == Format::Wide {
+        if format == OutputFormat::Wide {
             cells.push(if server.auth_type.is_empty() { "-".to_owned() } else { server.auth_type.clone() });
             cells.push(if server.skip_verify { "skipped" } else { "yes" }.to_owned());
         }
         cells
     });
     let text = match format {
-        Format::Table => output::table(&["ACTIVE", "NAME", "ADDRESS"], cells),
-        Format::Wide => output::table(&["ACTIVE", "NAME", "ADDRESS", "AUTH", "VERIFIED"], cells),
-        Format::Yaml => output::yaml(&as_value()),
-        Format::Json => output::json(&as_value()),
-        Format::Name => rows.iter().map(|(_, name, _)| format!("control-plane/{name}\n")).collect(),
+        OutputFormat::Table => output::table(&["ACTIVE", "NAME", "ADDRESS"], cells),
+        OutputFormat::Wide => output::table(&["ACTIVE", "NAME", "ADDRESS", "AUTH", "VERIFIED"], cells),
+        OutputFormat::Yaml => output::yaml(&as_value()),
+        OutputFormat::Json => output::json(&as_value()),
+        OutputFormat::Name => rows.iter().map(|(_, name, _)| format!("control-plane/{name}\n")).collect(),
     };
     Ok(terminal::data(&text)?)
 }

@@ -6,10 +6,10 @@ use resources::Kind;
 use crate::{
     apply::input::Input,
     cli::Global,
-    client::Client,
-    config::Settings,
+    client::ApiClient,
+    config::ClientSettings,
     failure::{Failure, Result},
-    target::{Target, Targets},
+    target::{NamedResource, Targets},
     terminal,
     types::DEFAULT_MESH,
 };
@@ -20,7 +20,7 @@ Examples:
   kumactl delete meshtimeout/slow meshretry/often
   kumactl delete -f examples/permissions --ignore-not-found";
 
-/// How the control plane begins to say that there is no such mesh.
+/// Begin of the control plane's error about a mesh that does not exist.
 const NO_MESH: &str = "Failed to retrieve Mesh";
 
 /// Delete resources
@@ -46,7 +46,7 @@ pub struct Delete {
     ignore_not_found: bool,
 }
 
-/// What came of deleting something.
+/// Result of deleting something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deleted {
     Now,
@@ -58,13 +58,13 @@ impl Delete {
     pub fn run(&self, global: &Global) -> Result<()> {
         let (client, targets) = match &self.kind {
             Some(kind) => {
-                let client = Settings::load(global)?.client()?;
+                let client = ClientSettings::load(global)?.client()?;
                 let targets = self.named(kind, &client)?;
                 (client, targets)
             }
             None => {
                 let targets = self.in_files(global)?;
-                (Settings::load(global)?.client()?, targets)
+                (ClientSettings::load(global)?.client()?, targets)
             }
         };
         let mut failures = Vec::new();
@@ -81,7 +81,7 @@ impl Delete {
         if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
     }
 
-    fn named(&self, kind: &str, client: &Client) -> Result<Vec<Target>> {
+    fn named(&self, kind: &str, client: &ApiClient) -> Result<Vec<NamedResource>> {
         match Targets::read(kind, &self.names, &self.mesh, client)? {
             Targets::Named(targets) => Ok(targets),
             Targets::All(kind) => {
@@ -90,16 +90,16 @@ impl Delete {
         }
     }
 
-    fn in_files(&self, global: &Global) -> Result<Vec<Target>> {
+    fn in_files(&self, global: &Global) -> Result<Vec<NamedResource>> {
         let mut keys = self.input.keys(global)?;
         // What is in a mesh would be gone with it.
         keys.sort_by_key(|key| key.kind == Kind::Mesh);
-        Ok(keys.iter().map(Target::from).collect())
+        Ok(keys.iter().map(NamedResource::from).collect())
     }
 }
 
 /// Deletes one resource.
-pub fn delete(target: &Target, client: &Client) -> Result<Deleted> {
+pub fn delete(target: &NamedResource, client: &ApiClient) -> Result<Deleted> {
     let answer = client.delete(&target.path())?;
     if answer.is_missing() {
         return Ok(Deleted::Missing(format!("there is no {}", target.describe())));

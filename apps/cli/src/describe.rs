@@ -1,19 +1,35 @@
 //! `describe TYPE NAME`: everything the control plane knows about one resource, for reading.
 
 use clap::Args;
-use resources::{Kind, labels};
-use serde_json::{Map, Value, json};
+use contract::{
+    findings::FoundProblem,
+    lenient::read_partly,
+    overview::{DataplaneOverview, ZoneEgressOverview, ZoneIngressOverview, ZoneOverview},
+    policies::AttachmentList,
+    resource::{Metadata, ShownResource},
+};
+use jiff::Timestamp;
+use resources::{
+    Kind,
+    kinds::{
+        dataplane_insight::{DiscoverySubscription, ProxyVersion},
+        service_status::Condition,
+        zone_insight::ZoneVersion,
+    },
+    labels,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::{
-    cell::{self, Column, number, since, text},
-    client::{Client, query_value, segment},
+    cell::{self, Column, ago, line, since},
+    client::ApiClient,
     failure::{Failure, Result},
     insight,
     output::{self, PlainOutput},
     pages,
-    proxy::status,
+    proxy::status::{self, ProxyStatus},
     target::OneResource,
-    terminal,
     types::Type,
 };
 
@@ -36,192 +52,295 @@ pub struct Describe {
     output: PlainOutput,
 }
 
+/// Everything known about a resource.
+#[derive(Serialize)]
+struct Description {
+    resource: Value,
+    findings: Part<Findings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection: Option<Part<Connection>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policies: Option<Part<Vec<String>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selects: Option<Part<Selection>>,
+}
+
+/// A part that was read, or why it could not be: that is not the same as nothing.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Part<T> {
+    Read(T),
+    Unreadable { error: String },
+}
+
+/// Findings as they were sent and as they are read.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Findings {
+    sent: Value,
+    #[serde(skip)]
+    read: Vec<FoundProblem>,
+}
+
+/// Connection of the proxy or the zone, and its health.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Connection {
+    online: bool,
+    last_connected: Option<Timestamp>,
+    last_disconnected: Option<Timestamp>,
+    version: Option<Versions>,
+    #[serde(flatten)]
+    sidecar: Option<SidecarConnection>,
+}
+
+/// The part that only insights of sidecars tell.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SidecarConnection {
+    state: Option<status::State>,
+    rejections: Vec<status::Rejection>,
+    certificate_expiration_time: Option<Timestamp>,
+}
+
+/// Versions of the programs at the other end.
+#[derive(Clone, Serialize)]
+#[serde(untagged)]
+enum Versions {
+    Proxy(ProxyVersion),
+    Zone(ZoneVersion),
+}
+
+/// The proxies that a policy or a service selects.
+#[derive(Serialize)]
+struct Selection {
+    total: u64,
+    /// Names of the first ones.
+    dataplanes: Vec<String>,
+}
+
+impl<T> From<Result<T>> for Part<T> {
+    fn from(read: Result<T>) -> Part<T> {
+        match read {
+            Ok(read) => Part::Read(read),
+            Err(failure) => Part::Unreadable { error: failure.to_string() },
+        }
+    }
+}
+
 impl Describe {
-    pub fn run(&self, client: &Client) -> Result<()> {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         let target = self.resource.target(client)?;
-        let (what, item) = (target.describe(), target.path());
+        let what = target.describe();
+        let item = target.path();
         let kind = &target.kind;
         let answer = client.get(&item)?;
         if answer.is_missing() {
             return Err(Failure::failed(format!("there is no {what}")));
         }
         let resource = answer.json(&format!("could not read {what}"))?;
-        let mut document = Map::new();
-        document.insert("resource".into(), resource.clone());
-        let mut parts = vec![("findings", findings(client, kind, &target.mesh, &resource))];
-        if let Some(insight) = kind.kind.and_then(|kind| kind.descriptor().insight) {
+        let metadata: Metadata = read_partly(&resource);
+        let insight = kind.kind.and_then(|kind| kind.descriptor().insight);
+        let connection = insight.map(|insight| {
             let overview =
                 client.get(&format!("{item}/_overview")).and_then(|answer| answer.json("overview"));
-            parts.push(("connection", overview.map(|overview| connection(insight, &overview, client))));
-        }
-        if kind.kind == Some(Kind::Dataplane) {
-            parts.push(("policies", policies_of(client, &item)));
-        }
-        if selects(kind) {
-            parts.push(("selects", selected(client, &item)));
-        }
-        for (part, found) in parts {
-            // What could not be read is not the same as nothing.
-            let found = found.unwrap_or_else(|failure| json!({ UNREADABLE: failure.to_string() }));
-            document.insert(part.into(), found);
-        }
-        let document = Value::Object(document);
-        self.output.show(&document, || described(kind, &document))
+            overview.map(|overview| Connection::of(insight, &overview, client)).into()
+        });
+        let is_proxy = kind.kind == Some(Kind::Dataplane);
+        let description = Description {
+            findings: findings(client, kind, &target.mesh, &metadata).into(),
+            connection,
+            policies: is_proxy.then(|| policies_of(client, &item).into()),
+            selects: selects(kind).then(|| selected(client, &item).into()),
+            resource,
+        };
+        self.output.show(&json!(description), || description.text(kind, &metadata))
     }
 }
 
-/// How the proxy or the zone is doing.
-fn connection(kind: Kind, overview: &Value, client: &Client) -> Value {
-    let insight = insight::of(kind, overview);
-    let mut connection = json!({
-        "online": insight::is_online(insight),
-        "lastConnected": insight::latest(insight)["connectTime"],
-        "lastDisconnected": insight::latest(insight)["disconnectTime"],
-        "version": insight::version(insight),
-    });
-    // Only insights of sidecars say what was acknowledged.
-    if kind == Kind::DataplaneInsight {
-        let mut status = status::status(overview);
-        status::catch_up(std::slice::from_mut(&mut status), client);
-        connection["state"] = status["state"].clone();
-        connection["rejections"] = status["rejections"].clone();
-        connection["certificateExpirationTime"] = insight["mTLS"]["certificateExpirationTime"].clone();
+impl Connection {
+    fn of(insight: Kind, overview: &Value, client: &ApiClient) -> Connection {
+        let connection = insight::Connection::of(insight, overview);
+        let mut sidecar = None;
+        let version = match insight {
+            Kind::DataplaneInsight => {
+                let overview: ShownResource<DataplaneOverview> = ShownResource::read(overview);
+                sidecar = Some(SidecarConnection::of(&overview, client));
+                proxy_version(&overview.of.dataplane_insight.subscriptions)
+            }
+            Kind::ZoneIngressInsight => {
+                let overview: ZoneIngressOverview = read_partly(overview);
+                proxy_version(&overview.zone_ingress_insight.subscriptions)
+            }
+            Kind::ZoneEgressInsight => {
+                let overview: ZoneEgressOverview = read_partly(overview);
+                proxy_version(&overview.zone_egress_insight.subscriptions)
+            }
+            _ => {
+                let overview: ZoneOverview = read_partly(overview);
+                let latest = insight::latest(&overview.zone_insight.subscriptions);
+                latest.and_then(|latest| latest.version.clone()).map(Versions::Zone)
+            }
+        };
+        Connection {
+            online: connection.online,
+            last_connected: connection.connect_time,
+            last_disconnected: connection.disconnect_time,
+            version,
+            sidecar,
+        }
     }
-    connection
+}
+
+impl SidecarConnection {
+    fn of(overview: &ShownResource<DataplaneOverview>, client: &ApiClient) -> SidecarConnection {
+        let mut status = ProxyStatus::read(overview);
+        status::catch_up(std::slice::from_mut(&mut status), client);
+        let certificate = overview.of.dataplane_insight.mtls.as_ref();
+        SidecarConnection {
+            state: status.state,
+            rejections: status.rejections,
+            certificate_expiration_time: certificate.and_then(|it| it.certificate_expiration_time),
+        }
+    }
+}
+
+fn proxy_version(subscriptions: &[DiscoverySubscription]) -> Option<Versions> {
+    insight::latest(subscriptions).and_then(|latest| latest.version.clone()).map(Versions::Proxy)
 }
 
 /// The policies that select a proxy: `Type/name`.
-fn policies_of(client: &Client, item: &str) -> Result<Value> {
+fn policies_of(client: &ApiClient, item: &str) -> Result<Vec<String>> {
     let answer = client.get(&format!("{item}/policies"))?.json("policies")?;
-    let items = answer["items"].as_array().into_iter().flatten();
-    let matched = items.filter_map(|item| item["matchedPolicies"].as_object());
-    let names = matched.flatten().flat_map(|(kind, policies)| {
-        policies
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(move |policy| format!("{kind}/{}", text(&policy["name"])))
+    let attachments: AttachmentList = read_partly(&answer);
+    let by_kind = attachments.items.into_iter().flat_map(|item| item.matched_policies);
+    let names = by_kind.flat_map(|(kind, policies)| {
+        policies.into_iter().map(move |policy| format!("{kind}/{}", line(&policy.name)))
     });
     Ok(names.collect())
 }
 
-/// Whether resources of the type select proxies.
+/// True if resources of the type select proxies.
 fn selects(kind: &Type) -> bool {
     kind.kind.is_some_and(|kind| {
         kind == Kind::MeshService || kind.descriptor().policy.is_some_and(|policy| policy.top.is_some())
     })
 }
 
-/// The proxies that a policy or a service selects.
-fn selected(client: &Client, item: &str) -> Result<Value> {
+fn selected(client: &ApiClient, item: &str) -> Result<Selection> {
     let found = pages::read(client, &format!("{item}/_resources/dataplanes"), "", Some(LISTED), 0)?;
-    let names: Vec<Value> = found.items.iter().map(|proxy| proxy["name"].clone()).collect();
-    Ok(json!({ "total": found.total, "dataplanes": names }))
+    let names = found.items.iter().map(|proxy| read_partly::<Metadata>(proxy).name);
+    Ok(Selection { total: found.total, dataplanes: names.collect() })
 }
 
-/// What the control plane finds wrong with the resource.
-fn findings(client: &Client, kind: &Type, mesh: &str, resource: &Value) -> Result<Value> {
+/// Findings of the control plane about the resource.
+fn findings(client: &ApiClient, kind: &Type, mesh: &str, resource: &Metadata) -> Result<Findings> {
     let about = match (kind.in_mesh, kind.kind) {
         (true, _) => mesh,
-        (false, Some(Kind::Mesh)) => resource["name"].as_str().unwrap_or_default(),
-        (false, _) => return Ok(json!([])),
+        (false, Some(Kind::Mesh)) => &resource.name,
+        (false, _) => return Ok(Findings { sent: json!([]), read: Vec::new() }),
     };
-    let Some(kri) = resource["kri"].as_str().filter(|kri| !kri.is_empty()) else { return Ok(json!([])) };
-    let path = format!("/meshes/{}/_problems?kri={}", segment(about), query_value(kri));
-    Ok(client.get(&path)?.json("findings")?["items"].take())
+    let Some(kri) = resource.kri.as_deref().filter(|kri| !kri.is_empty()) else {
+        return Ok(Findings { sent: json!([]), read: Vec::new() });
+    };
+    let found = client.findings_about(about, kri)?.document("findings")?;
+    let mut sent = found.sent;
+    Ok(Findings { sent: sent.get_mut("items").map(Value::take).unwrap_or_default(), read: found.read.items })
 }
 
-fn described(kind: &Type, document: &Value) -> String {
-    let resource = &document["resource"];
-    let mut out = metadata(kind, resource);
-    section(&mut out, "Connection", &document["connection"], connected);
-    let spec = match resource.get("spec") {
-        Some(spec) => spec.clone(),
-        None => inline(resource),
-    };
-    section(&mut out, "Spec", &spec, output::yaml);
-    let mut status = resource["status"].clone();
-    let conditions = status.as_object_mut().and_then(|status| status.shift_remove("conditions"));
-    section(&mut out, "Status", &status, output::yaml);
-    section(&mut out, "Conditions", &conditions.unwrap_or_default(), |conditions| {
-        let (titles, rows) = cell::grid(&CONDITIONS, conditions.as_array().into_iter().flatten());
-        output::table(&titles, rows)
-    });
-    for (part, title, show) in PARTS {
-        let Some(found) = document.get(part) else { continue };
-        match found[UNREADABLE].as_str() {
-            Some(why) => out.push_str(&format!("\n{title}: could not be read: {why}\n")),
-            None => out.push_str(&show(found)),
+impl Description {
+    fn text(&self, kind: &Type, metadata: &Metadata) -> String {
+        let mut out = metadata_lines(kind, metadata);
+        if let Some(connection) = &self.connection {
+            section(&mut out, "Connection", &connection.text(Connection::text));
+        }
+        let spec = self.resource.get("spec").cloned().unwrap_or_else(|| inline(&self.resource));
+        section(&mut out, "Spec", &yaml(&spec));
+        let mut status = self.resource.get("status").cloned().unwrap_or_default();
+        let conditions = status.as_object_mut().and_then(|status| status.shift_remove("conditions"));
+        section(&mut out, "Status", &yaml(&status));
+        let conditions: Vec<Condition> = read_partly(&conditions.unwrap_or_default());
+        if !conditions.is_empty() {
+            let (titles, rows) = cell::grid(&CONDITIONS, &conditions);
+            section(&mut out, "Conditions", &output::table(&titles, rows));
+        }
+        if let Some(policies) = &self.policies {
+            out.push_str(&policies.below("Policies that select it", |policies| list_of(policies)));
+        }
+        if let Some(selects) = &self.selects {
+            out.push_str(&selects.below("Proxies it selects", Selection::text));
+        }
+        out.push_str(&self.findings.below("Findings", Findings::text));
+        if metadata.label(labels::EFFECT) == "shadow" {
+            out.push_str("\nIt is a shadow (kuma.io/effect): it has no effect on what it selects.\n");
+        }
+        out
+    }
+}
+
+impl<T> Part<T> {
+    fn text(&self, show: impl FnOnce(&T) -> String) -> String {
+        match self {
+            Part::Read(read) => show(read),
+            Part::Unreadable { error } => format!("could not be read: {error}"),
         }
     }
-    if labelled_shadow(resource) {
-        out.push_str("\nIt is a shadow (kuma.io/effect): it has no effect on what it selects.\n");
+
+    /// The part with its own title, or with this one if it could not be read.
+    fn below(&self, title: &str, show: impl FnOnce(&T) -> String) -> String {
+        match self {
+            Part::Read(read) => show(read),
+            Part::Unreadable { error } => format!("\n{title}: could not be read: {error}\n"),
+        }
     }
-    out
 }
 
-/// What an error is called in place of a part that could not be read.
-const UNREADABLE: &str = "error";
-
-/// What is listed below the resource, its title, and how it is shown.
-type Part = (&'static str, &'static str, fn(&Value) -> String);
-
-const PARTS: [Part; 3] = [
-    ("policies", "Policies that select it", policies),
-    ("selects", "Proxies it selects", selection),
-    ("findings", "Findings", found),
-];
-
-fn labelled_shadow(resource: &Value) -> bool {
-    resource["labels"][labels::EFFECT] == "shadow"
-}
-
-fn policies(policies: &Value) -> String {
-    let policies = policies.as_array().map(Vec::as_slice).unwrap_or_default();
+fn list_of(policies: &[String]) -> String {
     let mut out = format!("\nPolicies that select it ({}):\n", policies.len());
-    policies.iter().for_each(|policy| out.push_str(&format!("  {}\n", text(policy))));
+    policies.iter().for_each(|policy| out.push_str(&format!("  {}\n", line(policy))));
     out
 }
 
-fn found(findings: &Value) -> String {
-    let findings = findings.as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut out = (if findings.is_empty() { "\nFindings: none\n" } else { "\nFindings:\n" }).to_owned();
-    for finding in findings {
-        let word = |field: &str| text(&finding[field]);
-        out.push_str(&format!("  {} {}: {}\n", word("severity"), word("code"), word("message")));
-        out.push_str(&format!("    {}\n", word("fix")));
+impl Findings {
+    fn text(&self) -> String {
+        let mut out = (if self.read.is_empty() { "\nFindings: none\n" } else { "\nFindings:\n" }).to_owned();
+        for finding in &self.read {
+            let FoundProblem { code, severity, message, fix, .. } = finding;
+            out.push_str(&format!("  {} {}: {}\n", line(severity), line(code), line(message)));
+            out.push_str(&format!("    {}\n", line(fix)));
+        }
+        out
     }
-    out
 }
 
-const CONDITIONS: [Column; 4] = [
-    ("TYPE", |item| text(&item["type"])),
-    ("STATUS", |item| text(&item["status"])),
-    ("REASON", |item| text(&item["reason"])),
-    ("MESSAGE", |item| text(&item["message"])),
+const CONDITIONS: [Column<Condition>; 4] = [
+    ("TYPE", |condition| line(&condition.type_)),
+    ("STATUS", |condition| line(&condition.status)),
+    ("REASON", |condition| line(&condition.reason)),
+    ("MESSAGE", |condition| line(&condition.message)),
 ];
 
-fn metadata(kind: &Type, resource: &Value) -> String {
-    let time = |field: &str| match &resource[field] {
-        Value::Null => String::new(),
-        time => format!("{} ({} ago)", text(time), since(time)),
+fn metadata_lines(kind: &Type, metadata: &Metadata) -> String {
+    let text = |text: &Option<String>| text.as_deref().map(line).unwrap_or_default();
+    let time = |time: &Option<String>| match time {
+        None => String::new(),
+        Some(time) => format!("{} ({} ago)", line(time), since(time)),
     };
     let lines = [
         ("Type", kind.name.clone()),
-        ("Name", text(&resource["name"])),
-        ("Mesh", text(&resource["mesh"])),
-        ("KRI", text(&resource["kri"])),
-        ("Created", time("creationTime")),
-        ("Modified", time("modificationTime")),
+        ("Name", line(&metadata.name)),
+        ("Mesh", line(&metadata.mesh)),
+        ("KRI", text(&metadata.kri)),
+        ("Created", time(&metadata.creation_time)),
+        ("Modified", time(&metadata.modification_time)),
     ];
     let mut out = String::new();
     for (label, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
         out.push_str(&format!("{:<10} {value}\n", format!("{label}:")));
     }
-    let labels = resource["labels"].as_object().into_iter().flatten();
-    for (index, (key, value)) in labels.enumerate() {
+    for (index, (key, value)) in metadata.labels.iter().enumerate() {
         let label = if index == 0 { "Labels:" } else { "" };
-        out.push_str(&format!("{label:<10} {}={}\n", terminal::one_line(key), text(value)));
+        out.push_str(&format!("{label:<10} {}={}\n", line(key), line(value)));
     }
     out
 }
@@ -235,72 +354,83 @@ fn inline(resource: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// A title and what is below it, unless there is nothing.
-fn section(out: &mut String, title: &str, value: &Value, show: impl FnOnce(&Value) -> String) {
+/// A value in YAML; nothing for one without content.
+fn yaml(value: &Value) -> String {
     let empty = match value {
         Value::Null => true,
         Value::Object(fields) => fields.is_empty(),
         Value::Array(items) => items.is_empty(),
         _ => false,
     };
-    if empty {
+    if empty { String::new() } else { output::yaml(value) }
+}
+
+/// A title and what is below it, unless there is nothing.
+fn section(out: &mut String, title: &str, text: &str) {
+    if text.is_empty() {
         return;
     }
     out.push_str(&format!("\n{title}:\n"));
-    show(value).lines().for_each(|line| out.push_str(&format!("  {line}\n")));
+    text.lines().for_each(|line| out.push_str(&format!("  {line}\n")));
 }
 
-fn connected(connection: &Value) -> String {
-    if let Some(why) = connection[UNREADABLE].as_str() {
-        return format!("could not be read: {why}");
-    }
-    let mut lines = match connection["online"] == true {
-        true => match connection.get("state") {
-            Some(state) => format!("online, {}\n", state.as_str().unwrap_or("nothing was sent yet")),
-            None => format!("online: connected {} ago\n", since(&connection["lastConnected"])),
-        },
-        false if connection["lastConnected"].is_null() => "offline: it has never connected\n".to_owned(),
-        false => {
-            let began = since(&connection["lastConnected"]);
-            let ended = &connection["lastDisconnected"];
-            format!(
-                "offline: its last connection began {began} ago and ended {} ago ({})\n",
-                since(ended),
-                text(ended)
-            )
+impl Connection {
+    fn text(&self) -> String {
+        let mut text = match (&self.sidecar, self.last_connected) {
+            (Some(sidecar), _) if self.online => {
+                format!("online, {}\n", sidecar.state.map_or("nothing was sent yet", status::State::name))
+            }
+            (None, connected) if self.online => format!("online: connected {} ago\n", ago(connected)),
+            (_, None) => "offline: it has never connected\n".to_owned(),
+            (_, began) => format!(
+                "offline: its last connection began {} ago and ended {} ago ({})\n",
+                ago(began),
+                ago(self.last_disconnected),
+                self.last_disconnected.map(|ended| ended.to_string()).unwrap_or_default()
+            ),
+        };
+        let programs = self.version.as_ref().map(Versions::programs).unwrap_or_default();
+        for (program, version) in programs.iter().filter(|(_, version)| !version.is_empty()) {
+            text.push_str(&format!("{program} {}\n", line(version)));
         }
-    };
-    let version = &connection["version"];
-    let versions = [
-        ("kuma-cp", &version["kumaCp"]["version"]),
-        ("kuma-dp", &version["kumaDp"]["version"]),
-        ("Envoy", &version["envoy"]["version"]),
-    ];
-    for (program, version) in versions.iter().filter(|(_, version)| version.is_string()) {
-        lines.push_str(&format!("{program} {}\n", text(version)));
+        let Some(sidecar) = &self.sidecar else { return text };
+        if let Some(expires) = sidecar.certificate_expiration_time {
+            text.push_str(&format!("certificate valid until {expires}\n"));
+        }
+        for rejection in &sidecar.rejections {
+            text.push_str(&format!("rejected {}: {}\n", line(&rejection.name), line(&rejection.message)));
+        }
+        text
     }
-    let expires = text(&connection["certificateExpirationTime"]);
-    if !expires.is_empty() {
-        lines.push_str(&format!("certificate valid until {expires}\n"));
-    }
-    for rejection in connection["rejections"].as_array().into_iter().flatten() {
-        let word = |field: &str| text(&rejection[field]);
-        lines.push_str(&format!("rejected {}: {}\n", word("name"), word("message")));
-    }
-    lines
 }
 
-fn selection(selects: &Value) -> String {
-    let total = number(&selects["total"]);
-    if total == 0 {
-        return "\nSelects no proxy.\n".to_owned();
+impl Versions {
+    /// Name and version of each program.
+    fn programs(&self) -> Vec<(&'static str, String)> {
+        match self.clone() {
+            Versions::Zone(ZoneVersion { kuma_cp }) => {
+                vec![("kuma-cp", kuma_cp.unwrap_or_default().version)]
+            }
+            Versions::Proxy(ProxyVersion { kuma_dp, envoy, dependencies: _ }) => vec![
+                ("kuma-dp", kuma_dp.unwrap_or_default().version),
+                ("Envoy", envoy.unwrap_or_default().version),
+            ],
+        }
     }
-    let names = selects["dataplanes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut out = format!("\nSelects {total} {}:\n", if total == 1 { "proxy" } else { "proxies" });
-    names.iter().for_each(|name| out.push_str(&format!("  {}\n", text(name))));
-    let listed = u64::try_from(names.len()).unwrap_or(total);
-    if listed < total {
-        out.push_str(&format!("  and {} more\n", total - listed));
+}
+
+impl Selection {
+    fn text(&self) -> String {
+        let Selection { total, dataplanes } = self;
+        if *total == 0 {
+            return "\nSelects no proxy.\n".to_owned();
+        }
+        let mut out = format!("\nSelects {total} {}:\n", if *total == 1 { "proxy" } else { "proxies" });
+        dataplanes.iter().for_each(|name| out.push_str(&format!("  {}\n", line(name))));
+        let listed = u64::try_from(dataplanes.len()).unwrap_or(*total);
+        if listed < *total {
+            out.push_str(&format!("  and {} more\n", total - listed));
+        }
+        out
     }
-    out
 }

@@ -5,14 +5,14 @@ use clap::Args;
 use crate::{
     apply::input::Input,
     cli::Global,
-    client::Client,
-    config::Settings,
-    failure::{Failure, Outcome, Result},
+    client::ApiClient,
+    config::ClientSettings,
+    failure::{CommandResult, Failure, Result},
     output::TableFormat,
-    target::Target,
+    target::NamedResource,
     terminal,
     types::{DEFAULT_MESH, Type},
-    what_if::{self, Question},
+    what_if::{self, WhatIfQuestion},
 };
 
 const MEANING: &str = "\
@@ -46,30 +46,34 @@ pub struct Diff {
 
 impl Diff {
     /// As for other programs of this name, 1 is an answer, and whatever goes wrong is more than that.
-    pub fn run(&self, global: &Global) -> Result<Outcome> {
+    pub fn run(&self, global: &Global) -> Result<CommandResult> {
         self.tell(global).map_err(|failure| match failure {
             Failure::Failed(error) | Failure::Invalid(error) => Failure::Invalid(error),
         })
     }
 
-    fn tell(&self, global: &Global) -> Result<Outcome> {
-        let planned = match self.input.is_given() || self.delete.is_empty() {
-            true => self.input.read(global)?,
-            false => Vec::new(),
+    fn tell(&self, global: &Global) -> Result<CommandResult> {
+        let planned = if self.input.is_given() || self.delete.is_empty() {
+            self.input.read(global)?
+        } else {
+            Vec::new()
         };
-        let client = Settings::load(global)?.client()?;
+        let client = ClientSettings::load(global)?.client()?;
         let deletions = self.deletions(&client)?;
-        let (mesh, proxies) = (self.mesh.as_str(), self.proxy.as_slice());
-        let answer = Question { planned: &planned, deletions: &deletions, mesh, proxies }.ask(&client)?;
-        what_if::warnings(&answer).iter().for_each(|warning| terminal::warn(warning));
-        terminal::data(&self.format.render(&answer, || what_if::table(&answer)))?;
-        Ok(if what_if::differs(&answer) { Outcome::Differs } else { Outcome::Done })
+        let mesh = self.mesh.as_str();
+        let proxies = self.proxy.as_slice();
+        let answer =
+            WhatIfQuestion { planned: &planned, deletions: &deletions, mesh, proxies }.ask(&client)?;
+        what_if::warnings(&answer.read).iter().for_each(|warning| terminal::warn(warning));
+        terminal::data(&self.format.render(&answer.sent, || what_if::table(&answer.read)))?;
+        Ok(if what_if::differs(&answer.read) { CommandResult::Differs } else { CommandResult::Done })
     }
 
-    fn deletions(&self, client: &Client) -> Result<Vec<Target>> {
+    fn deletions(&self, client: &ApiClient) -> Result<Vec<NamedResource>> {
         let resolved = |(kind, name): &(String, String)| {
-            let (mesh, name) = (self.mesh.clone(), name.clone());
-            Ok(Target { kind: Type::resolve(kind, client)?, mesh, name })
+            let mesh = self.mesh.clone();
+            let name = name.clone();
+            Ok(NamedResource { kind: Type::resolve(kind, client)?, mesh, name })
         };
         self.delete.iter().map(resolved).collect()
     }

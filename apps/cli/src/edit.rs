@@ -11,26 +11,27 @@ use std::{
 };
 
 use clap::Args;
+use contract::{lenient::read_partly, resource::Written};
 use resources::format::{self, keys, yaml};
 use serde_json::{Map, Value};
 
 use crate::{
     apply::unknown,
     bounded,
-    cell::text,
-    client::{Answer, Client},
+    cell::line,
+    client::{ApiClient, ApiResponse},
     failure::{Failure, Result},
     target::OneResource,
     terminal,
     types::Type,
 };
 
-/// What the control plane adds; it is not for editing.
+/// Fields that the control plane adds; they are not for editing.
 const COMPUTED: [&str; 4] = ["creationTime", "modificationTime", "kri", "status"];
-/// How often a write is tried while the control plane changes what is not for editing.
+/// Attempts to write while the control plane changes fields that are not for editing.
 const ATTEMPTS: usize = 10;
 const PRECONDITION_FAILED: u16 = 412;
-/// How many changed fields are listed, and how much of each value.
+/// Largest number of changed fields that are listed, and largest length of each value.
 const MAX_CHANGES: usize = 20;
 const MAX_VALUE: usize = 80;
 /// Lines at the beginning of the file that begin with this are ours.
@@ -57,9 +58,10 @@ pub struct Edit {
 }
 
 impl Edit {
-    pub fn run(&self, client: &Client) -> Result<()> {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         let target = self.resource.target(client)?;
-        let (what, item) = (target.describe(), target.path());
+        let what = target.describe();
+        let item = target.path();
         let kind = &target.kind;
         let stored = read_stored(client, &item, &what)?;
         let stored = stored.ok_or_else(|| Failure::failed(format!("there is no {what}")))?;
@@ -85,11 +87,11 @@ impl Edit {
                     return Ok(());
                 }
                 Ok(edited) => match apply(client, &item, &what, &stored, &edited) {
-                    Ok(Applied::Done) => {
+                    Ok(EditResult::Done) => {
                         remove(&file);
                         return Ok(());
                     }
-                    Ok(Applied::Refused(reason)) => reason,
+                    Ok(EditResult::Refused(reason)) => reason,
                     Err(failure) => return Err(kept(&file, &failure.to_string())),
                 },
                 Err(reason) => reason,
@@ -100,7 +102,7 @@ impl Edit {
 }
 
 /// A resource as the control plane has it.
-struct Stored {
+struct StoredResource {
     /// Without what is not for editing.
     resource: Value,
     /// `None` where the control plane does not say it, as Kuma's.
@@ -108,7 +110,7 @@ struct Stored {
 }
 
 /// `None` where there is no such resource.
-fn read_stored(client: &Client, item: &str, what: &str) -> Result<Option<Stored>> {
+fn read_stored(client: &ApiClient, item: &str, what: &str) -> Result<Option<StoredResource>> {
     let answer = client.get(item)?;
     if answer.is_missing() {
         return Ok(None);
@@ -118,12 +120,18 @@ fn read_stored(client: &Client, item: &str, what: &str) -> Result<Option<Stored>
     if let Some(fields) = resource.as_object_mut() {
         COMPUTED.iter().for_each(|field| drop(fields.shift_remove(*field)));
     }
-    Ok(Some(Stored { resource, version }))
+    Ok(Some(StoredResource { resource, version }))
 }
 
 /// Sends what was edited, to be written over the version that was opened. Another version will do if it differs in nothing
 /// that is for editing: control planes write the status of services, for example.
-fn send(client: &Client, item: &str, what: &str, opened: &Stored, edited: &Value) -> Result<Answer> {
+fn send(
+    client: &ApiClient,
+    item: &str,
+    what: &str,
+    opened: &StoredResource,
+    edited: &Value,
+) -> Result<ApiResponse> {
     let mut version = opened.version.clone();
     let mut attempt = 1;
     loop {
@@ -143,19 +151,25 @@ fn send(client: &Client, item: &str, what: &str, opened: &Stored, edited: &Value
     }
 }
 
-fn apply(client: &Client, item: &str, what: &str, opened: &Stored, edited: &Value) -> Result<Applied> {
+fn apply(
+    client: &ApiClient,
+    item: &str,
+    what: &str,
+    opened: &StoredResource,
+    edited: &Value,
+) -> Result<EditResult> {
     let answer = send(client, item, what, opened, edited)?;
     if answer.status == 400 {
-        return Ok(Applied::Refused(answer.refusal()));
+        return Ok(EditResult::Refused(answer.refusal()));
     }
     let answer = answer.accepted(&format!("could not update {what}"))?;
     let said: Value = serde_json::from_str(&answer.body).unwrap_or_default();
-    said["warnings"].as_array().into_iter().flatten().for_each(|warning| terminal::warn(&text(warning)));
+    read_partly::<Written>(&said).warnings.iter().for_each(|warning| terminal::warn(&line(warning)));
     terminal::talk(&format!("{what} updated"));
-    Ok(Applied::Done)
+    Ok(EditResult::Done)
 }
 
-/// Whether the resource is still what was opened in the editor.
+/// Checks that the resource is still the one that was opened in the editor.
 fn check_same(original: &Value, stored: &Value, what: &str) -> Result<()> {
     let mut changed = Vec::new();
     differences("", original, stored, &mut changed);
@@ -203,7 +217,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-enum Applied {
+enum EditResult {
     Done,
     /// The control plane says what is wrong with it.
     Refused(String),

@@ -209,7 +209,8 @@ mod tests {
 
     #[test]
     fn every_example_is_a_valid_command_line_of_its_command() {
-        let (mut tried, mut wrong) = (0, Vec::new());
+        let mut tried = 0;
+        let mut wrong = Vec::new();
         each(&crate::cli::command(), "kumactl", &mut |command, path| {
             let said = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let lines = said.lines().skip_while(|line| *line != "Examples:").skip(1);

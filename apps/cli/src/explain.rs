@@ -7,7 +7,7 @@ use schema::{Field, Schemas};
 use serde_json::{Value, json};
 
 use crate::{
-    client::Client,
+    client::ApiClient,
     failure::{Failure, Result},
     output::PlainOutput,
     types::Type,
@@ -40,7 +40,7 @@ pub struct Explain {
 }
 
 impl Explain {
-    pub fn run(&self, client: &Client) -> Result<()> {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         let mut steps = self.path.split('.').map(|step| step.trim_end_matches("[]"));
         let kind = Type::resolve(steps.next().unwrap_or_default(), client)?;
         let known = kind.kind.ok_or_else(|| {
@@ -139,7 +139,7 @@ fn tree(field: &Value, depth: usize, out: &mut String) {
     }
 }
 
-/// What else is known about a field's value, a line each.
+/// Further facts about a field's value, a line each.
 fn limits(field: &Value) -> Vec<String> {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut lines = Vec::new();

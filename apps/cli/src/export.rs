@@ -5,12 +5,13 @@ mod mesh;
 use std::collections::HashSet;
 
 use clap::{Args, ValueEnum};
+use contract::index::ResourceType;
 use resources::Kind;
 use serde_json::Value;
 
 use crate::{
-    cell,
-    client::{Client, query_value},
+    cell::{self, line, lines},
+    client::{ApiClient, query_value},
     failure::{Failure, Result},
     kuma_kinds, output, pages, terminal,
     types::Type,
@@ -21,7 +22,7 @@ const ORIGIN: &str = "kuma.io/origin";
 const NOT_SHARED: [&str; 3] = ["envoy-admin-ca", "inter-cp-ca", "inter-cp-certificate"];
 /// Applying these replaces the keys of user tokens, so the user's own token may be refused afterwards.
 const LAST: &str = "user-token-signing-key";
-/// What a cluster writes into an object and another one must write itself.
+/// Fields that a cluster writes into an object and another one must write itself.
 const OF_THE_CLUSTER: [&str; 5] =
     ["resourceVersion", "ownerReferences", "uid", "generation", "managedFields"];
 /// An export of more lists, or of more bytes, does not end.
@@ -34,7 +35,7 @@ const MOST_BYTES: usize = 4 * 1024 * 1024 * 1024;
 /// a generated authority with its certificate and key. An authority that was never made is made there.
 #[derive(Debug, Args)]
 pub struct Export {
-    /// Which resources
+    /// Selection of resources
     #[arg(short, long, value_name = "PROFILE", default_value = "federation")]
     profile: Profile,
     /// Form of the resources
@@ -52,7 +53,7 @@ pub struct Export {
 enum Profile {
     /// Everything, what the control plane reports included
     All,
-    /// What a global control plane needs to take over a zone, without policies
+    /// Everything that a global control plane needs to take over a zone, without policies
     Federation,
     /// The same with policies
     FederationWithPolicies,
@@ -67,7 +68,7 @@ enum Form {
 }
 
 /// A type that the control plane serves.
-struct Served {
+struct ServedType {
     kind: Type,
     admin_only: bool,
     in_federation: bool,
@@ -75,17 +76,16 @@ struct Served {
 }
 
 impl Export {
-    pub fn run(&self, client: &Client) -> Result<()> {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         // A reader of the file wants to know where it is from.
-        let about = client.get("/")?.json("asking the control plane for its version")?;
-        let said = |field: &str| cell::text(&about[field]);
+        let about = client.index()?.read("asking the control plane for its version")?;
         terminal::data(&format!(
             "# Product: {}, Version: {}, Hostname: {}, ClusterId: {}, InstanceId: {}\n",
-            said("product"),
-            said("version"),
-            said("hostname"),
-            said("clusterId"),
-            said("instanceId")
+            line(&about.product),
+            line(&about.version),
+            line(&about.hostname),
+            line(&about.cluster_id),
+            line(&about.instance_id)
         ))?;
         let types = self.types(client)?;
         let mut lists = Lists { client, read: 0, bytes: 0 };
@@ -109,17 +109,16 @@ impl Export {
     }
 
     /// The types to show: meshes, then secrets, which others need, and at the end secrets of all meshes.
-    fn types(&self, client: &Client) -> Result<Vec<Served>> {
-        let answer = client.get("/_resources")?.json("could not list the types of resources")?;
-        let listed = answer["resources"].as_array().into_iter().flatten();
-        let (known, unknown): (Vec<&Value>, Vec<&Value>) =
-            listed.partition(|served| kuma_kinds::has(&cell::text(&served["name"])));
+    fn types(&self, client: &ApiClient) -> Result<Vec<ServedType>> {
+        let served = client.resource_types()?.read("could not list the types of resources")?;
+        let (known, unknown): (Vec<&ResourceType>, Vec<&ResourceType>) =
+            served.resources.iter().partition(|served| kuma_kinds::has(&line(&served.name)));
         if !unknown.is_empty() {
-            let names: Vec<String> = unknown.iter().map(|served| cell::text(&served["name"])).collect();
-            terminal::warn(&format!("not exported, because no such types are known: {}", names.join(", ")));
+            let names = lines(unknown.iter().map(|served| &served.name), ", ");
+            terminal::warn(&format!("not exported, because no such types are known: {names}"));
         }
-        let mut types: Vec<Served> =
-            known.into_iter().filter_map(Served::read).filter(|served| self.wants(served)).collect();
+        let mut types: Vec<ServedType> =
+            known.into_iter().filter_map(ServedType::read).filter(|served| self.wants(served)).collect();
         let mut listed = HashSet::new();
         types.retain(|served| listed.insert(served.kind.name.clone()));
         types.sort_by_key(|served| match served.kind.name.as_str() {
@@ -131,7 +130,7 @@ impl Export {
         Ok(types)
     }
 
-    fn wants(&self, served: &Served) -> bool {
+    fn wants(&self, served: &ServedType) -> bool {
         if served.admin_only && !self.is_for_federation() && !self.include_admin {
             return false;
         }
@@ -148,7 +147,7 @@ impl Export {
         matches!(self.profile, Profile::Federation | Profile::FederationWithPolicies)
     }
 
-    fn show(&self, client: &Client, kind: &Type, mut item: Value) -> Result<()> {
+    fn show(&self, client: &ApiClient, kind: &Type, mut item: Value) -> Result<()> {
         if kind.kind == Some(Kind::Mesh) {
             mesh::hand_over(&mut item, |mesh, secret| exists(client, mesh, secret))?;
         }
@@ -168,8 +167,9 @@ impl Export {
     }
 
     /// The object in its Kubernetes form, unless another cluster has no place for it.
-    fn object(&self, client: &Client, kind: &Type, item: &Value) -> Result<Option<Value>> {
-        let (mesh, name) = (cell::text(&item["mesh"]), cell::text(&item["name"]));
+    fn object(&self, client: &ApiClient, kind: &Type, item: &Value) -> Result<Option<Value>> {
+        let mesh = cell::text(&item["mesh"]);
+        let name = cell::text(&item["name"]);
         let path = format!("{}?format={}", kind.item(&mesh, &name), query_value("kubernetes"));
         let attempted = format!("could not read {} in its Kubernetes form", kind.describe(&mesh, &name));
         let mut object = client.get(&path)?.json(&attempted)?;
@@ -194,13 +194,13 @@ impl Export {
     }
 }
 
-impl Served {
-    fn read(served: &Value) -> Option<Served> {
-        let kind = Type::served(served).filter(|kind| !kind.path.is_empty())?;
-        Some(Served {
+impl ServedType {
+    fn read(served: &ResourceType) -> Option<ServedType> {
+        let kind = Some(Type::served(served)).filter(|kind| !kind.path.is_empty())?;
+        Some(ServedType {
             admin_only: matches!(kind.name.as_str(), "Secret" | "GlobalSecret"),
-            in_federation: served["includeInFederation"] == true,
-            is_target_ref: served["policy"]["isTargetRef"] == true,
+            in_federation: served.include_in_federation,
+            is_target_ref: served.policy.is_some_and(|policy| policy.is_target_ref),
             kind,
         })
     }
@@ -208,7 +208,7 @@ impl Served {
 
 /// The lists that are read, counted: a server that makes up ever more of them is no control plane.
 struct Lists<'a> {
-    client: &'a Client,
+    client: &'a ApiClient,
     read: usize,
     bytes: usize,
 }
@@ -243,8 +243,8 @@ impl Lists<'_> {
     }
 }
 
-/// Whether a mesh has a Secret. To a user who may not see Secrets, it has all that a control plane makes.
-fn exists(client: &Client, mesh: &str, secret: &str) -> Result<bool> {
+/// True if a mesh has a Secret. To a user who may not see Secrets, it has all that a control plane makes.
+fn exists(client: &ApiClient, mesh: &str, secret: &str) -> Result<bool> {
     let answer = client.get(&Type::of_kind(Kind::Secret).item(mesh, secret))?;
     if answer.is_missing() {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! How a command ended, and its exit code.
+//! Failures of commands, and their exit codes.
 
 use std::{fmt, io};
 
@@ -21,7 +21,7 @@ diff differs: 1 means that something would change, and 2 that it failed.";
 
 /// The answer of a command that succeeded. Scripts read it from the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommandResult {
     /// Done, or the answer is yes.
     Done,
     /// The answer is no.
@@ -32,13 +32,13 @@ pub enum Outcome {
     Differs,
 }
 
-impl Outcome {
+impl CommandResult {
     pub fn exit_code(self) -> u8 {
         match self {
-            Outcome::Done => OK,
-            Outcome::No => NO,
-            Outcome::Partly => PARTLY,
-            Outcome::Differs => DIFFERS,
+            CommandResult::Done => OK,
+            CommandResult::No => NO,
+            CommandResult::Partly => PARTLY,
+            CommandResult::Differs => DIFFERS,
         }
     }
 }
@@ -70,7 +70,7 @@ impl Failure {
         }
     }
 
-    /// Whether the reader of our output closed it, as in `kumactl get meshes | head -1`.
+    /// True if the reader of our output closed it, as in `kumactl get meshes | head -1`.
     pub fn is_closed_pipe(&self) -> bool {
         let (Failure::Failed(error) | Failure::Invalid(error)) = self;
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

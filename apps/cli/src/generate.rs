@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand, ValueEnum};
+use contract::tokens::{DataplaneTokenRequest, UserTokenRequest, ZoneTokenRequest};
 use identity::{
     DataplaneToken, KeyPair, SigningKey, UserToken, ZoneToken,
     certificate::{self, Usage},
@@ -16,12 +17,14 @@ use identity::{
 };
 use jiff::Timestamp;
 use resources::duration::GoDuration;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use crate::{
     bounded,
     cli::Global,
-    config::{Settings, write_private},
+    client::TokenRequest,
+    config::{ClientSettings, write_private},
     control_planes::pair,
     failure::{Failure, Result},
     output::{PlainFormat, PlainOutput},
@@ -29,7 +32,7 @@ use crate::{
     types::DEFAULT_MESH,
 };
 
-/// How long tokens of proxies and zones are valid by default: ten years, as in Kuma.
+/// Lifetime of tokens of proxies and zones by default: ten years, as in Kuma.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(87_600 * 3600);
 
 #[derive(Debug, Subcommand)]
@@ -169,14 +172,15 @@ impl ForDataplane {
     fn run(&self, global: &Global) -> Result<()> {
         let tags = by_key(&self.tag);
         let labels = by_key(&self.label);
-        let mut request = json!({
-            "name": self.name, "mesh": self.mesh, "tags": tags, "type": self.proxy_type, "workload": self.workload,
-            "validFor": self.valid_for.map(|d| d.to_string()).unwrap_or_default(),
-        });
-        // Kuma's control plane does not know them.
-        if !labels.is_empty() {
-            request["labels"] = json!(labels);
-        }
+        let request = DataplaneTokenRequest {
+            name: self.name.clone(),
+            mesh: self.mesh.clone(),
+            tags: tags.clone(),
+            r#type: self.proxy_type.clone(),
+            workload: self.workload.clone(),
+            labels: labels.clone(),
+            valid_for: self.valid_for.map(|lifetime| lifetime.to_string()).unwrap_or_default(),
+        };
         let claims = DataplaneToken {
             name: self.name.clone(),
             mesh: self.mesh.clone(),
@@ -185,8 +189,9 @@ impl ForDataplane {
             workload: self.workload.clone(),
             labels,
         };
-        let token = self.issuing.issue(global, "/tokens/dataplane", &request, &claims, self.valid_for)?;
-        if token::claimed_labels(&token) != claims.labels {
+        let wanted = Wanted { request, claims, valid_for: self.valid_for };
+        let token = self.issuing.issue(global, &wanted)?;
+        if token::claimed_labels(&token) != wanted.claims.labels {
             return Err(Failure::failed(
                 "the control plane issued a token that does not bind the labels: it does not support --label; sign the \
                  token here instead (--signing-key-path)",
@@ -207,45 +212,50 @@ fn by_key(pairs: &[(String, String)]) -> BTreeMap<String, Vec<String>> {
 
 impl ForZone {
     fn run(&self, global: &Global) -> Result<()> {
-        let request = json!({
-            "zone": self.zone, "scope": self.scope,
-            "validFor": self.valid_for.map(|d| d.to_string()).unwrap_or_default(),
-        });
+        let request = ZoneTokenRequest {
+            zone: self.zone.clone(),
+            scope: self.scope.clone(),
+            valid_for: self.valid_for.map(|lifetime| lifetime.to_string()).unwrap_or_default(),
+        };
         let claims = ZoneToken { zone: self.zone.clone(), scope: self.scope.clone() };
-        self.issuing.run(global, "/tokens/zone", &request, &claims, self.valid_for)
+        self.issuing.run(global, &Wanted { request, claims, valid_for: self.valid_for })
     }
 }
 
 impl ForUser {
     fn run(&self, global: &Global) -> Result<()> {
-        let request = json!({
-            "name": self.name, "groups": self.group, "validFor": self.valid_for.to_string(),
-        });
+        let request = UserTokenRequest {
+            name: self.name.clone(),
+            groups: self.group.clone(),
+            valid_for: self.valid_for.to_string(),
+        };
         let claims = UserToken { name: self.name.clone(), groups: self.group.clone() };
-        self.issuing.run(global, "/tokens/user", &request, &claims, Some(self.valid_for))
+        self.issuing.run(global, &Wanted { request, claims, valid_for: Some(self.valid_for) })
     }
 }
 
+/// A token to be made: claims to sign here, or the request that asks a control plane for the same.
+struct Wanted<R, C> {
+    request: R,
+    claims: C,
+    valid_for: Option<GoDuration>,
+}
+
 impl Issuing {
-    fn run<C: serde::Serialize + Advice>(
+    fn run<R: TokenRequest, C: Serialize + Advice>(
         &self,
         global: &Global,
-        endpoint: &str,
-        request: &Value,
-        claims: &C,
-        valid_for: Option<GoDuration>,
+        wanted: &Wanted<R, C>,
     ) -> Result<()> {
-        self.show(&self.issue(global, endpoint, request, claims, valid_for)?)
+        self.show(&self.issue(global, wanted)?)
     }
 
-    fn issue<C: serde::Serialize + Advice>(
+    fn issue<R: TokenRequest, C: Serialize + Advice>(
         &self,
         global: &Global,
-        endpoint: &str,
-        request: &Value,
-        claims: &C,
-        valid_for: Option<GoDuration>,
+        wanted: &Wanted<R, C>,
     ) -> Result<String> {
+        let Wanted { request, claims, valid_for } = wanted;
         match (&self.signing_key_path, &self.kid) {
             (Some(path), Some(kid)) => {
                 let lifetime = valid_for.and_then(GoDuration::to_std).unwrap_or(DEFAULT_LIFETIME);
@@ -254,9 +264,8 @@ impl Issuing {
                 token::issue(claims, &key, Timestamp::now(), lifetime).map_err(Failure::failed)
             }
             _ => {
-                let client = Settings::load(global)?.client()?;
-                let answer =
-                    client.post(endpoint, request)?.accepted("the control plane returned no token")?;
+                let client = ClientSettings::load(global)?.client()?;
+                let answer = client.token(request)?.accepted("the control plane returned no token")?;
                 warn(&answer.warnings);
                 word(&answer.body)
             }

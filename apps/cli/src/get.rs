@@ -7,12 +7,12 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::{
-    client::Client,
+    client::ApiClient,
     failure::{Failure, Result},
-    output::{self, Format, Output},
-    pages::{self, Found},
+    output::{self, Output, OutputFormat},
+    pages::{self, ListedItems},
     selector::{self, Selector},
-    target::{Target, Targets},
+    target::{NamedResource, Targets},
     terminal,
     types::{self, DEFAULT_MESH, Type},
 };
@@ -50,7 +50,7 @@ pub struct Get {
     /// Keep running and show what changes, until interrupted
     #[arg(short, long, conflicts_with_all = ["size", "offset"])]
     watch: bool,
-    /// How often to look for changes
+    /// Interval of looking for changes
     #[arg(long, value_name = "DURATION", default_value = "1s", requires = "watch", value_parser = crate::client::parse_timeout)]
     interval: std::time::Duration,
     /// Show at most this many [default: all]
@@ -62,7 +62,7 @@ pub struct Get {
 }
 
 impl Get {
-    pub fn run(&self, client: &Client) -> Result<()> {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         let targets = match Targets::read(&self.kind, &self.names, &self.mesh, client)? {
             Targets::All(kind) if self.watch => return watch::run(self, &kind, None, client),
             Targets::All(kind) => return self.list(&kind, client),
@@ -81,8 +81,8 @@ impl Get {
             [one] => {
                 let item = read(one, client)?.ok_or_else(|| missing(&[one]))?;
                 let text = match self.output.format {
-                    Format::Json => output::json(&item),
-                    Format::Yaml => output::yaml(&item),
+                    OutputFormat::Json => output::json(&item),
+                    OutputFormat::Yaml => output::yaml(&item),
                     format => columns::render(&one.kind, std::slice::from_ref(&item), format),
                 };
                 Ok(terminal::data(&text)?)
@@ -92,9 +92,9 @@ impl Get {
     }
 
     /// Resources by name, perhaps of several types.
-    fn several(&self, targets: &[Target], client: &Client) -> Result<()> {
+    fn several(&self, targets: &[NamedResource], client: &ApiClient) -> Result<()> {
         let mut found: Vec<(&Type, Vec<Value>)> = Vec::new();
-        let mut absent: Vec<&Target> = Vec::new();
+        let mut absent: Vec<&NamedResource> = Vec::new();
         for target in targets {
             match read(target, client)? {
                 None => absent.push(target),
@@ -109,26 +109,26 @@ impl Get {
         }
         let list = || {
             let items: Vec<Value> = found.iter().flat_map(|(_, items)| items.iter().cloned()).collect();
-            Found::complete(items).to_json()
+            ListedItems::complete(items).to_json()
         };
         let text = match self.output.format {
-            Format::Json => output::json(&list()),
-            Format::Yaml => output::yaml(&list()),
+            OutputFormat::Json => output::json(&list()),
+            OutputFormat::Yaml => output::yaml(&list()),
             format => {
                 let tables: Vec<String> =
                     found.iter().map(|(kind, items)| columns::render(kind, items, format)).collect();
-                tables.join(if format == Format::Name { "" } else { "\n" })
+                tables.join(if format == OutputFormat::Name { "" } else { "\n" })
             }
         };
         Ok(terminal::data(&text)?)
     }
 
-    fn list(&self, kind: &Type, client: &Client) -> Result<()> {
+    fn list(&self, kind: &Type, client: &ApiClient) -> Result<()> {
         let found = self.look(kind, None, client)?;
         let text = match self.output.format {
-            Format::Json => output::json(&found.to_json()),
-            Format::Yaml => output::yaml(&found.to_json()),
-            Format::Name => columns::names(kind, &found.items, self.all_meshes),
+            OutputFormat::Json => output::json(&found.to_json()),
+            OutputFormat::Yaml => output::yaml(&found.to_json()),
+            OutputFormat::Name => columns::names(kind, &found.items, self.all_meshes),
             format => columns::render(kind, &found.items, format),
         };
         terminal::data(&text)?;
@@ -143,11 +143,12 @@ impl Get {
     }
 
     /// One resource if it is named, one page if the user asked for one, else everything.
-    fn look(&self, kind: &Type, name: Option<&str>, client: &Client) -> Result<Found> {
+    fn look(&self, kind: &Type, name: Option<&str>, client: &ApiClient) -> Result<ListedItems> {
         if let Some(name) = name {
-            let (mesh, name) = (self.mesh.clone(), name.to_owned());
-            let item = read(&Target { kind: kind.clone(), mesh, name }, client)?;
-            return Ok(Found::complete(item.into_iter().collect()));
+            let mesh = self.mesh.clone();
+            let name = name.to_owned();
+            let item = read(&NamedResource { kind: kind.clone(), mesh, name }, client)?;
+            return Ok(ListedItems::complete(item.into_iter().collect()));
         }
         let collection = kind.collection((!self.all_meshes).then_some(self.mesh.as_str()));
         let selector = Selector::all(&self.selectors);
@@ -162,7 +163,7 @@ impl Get {
     }
 }
 
-fn read(target: &Target, client: &Client) -> Result<Option<Value>> {
+fn read(target: &NamedResource, client: &ApiClient) -> Result<Option<Value>> {
     let answer = client.get(&target.path())?;
     if answer.is_missing() {
         return Ok(None);
@@ -170,7 +171,7 @@ fn read(target: &Target, client: &Client) -> Result<Option<Value>> {
     answer.json(&format!("could not read {}", target.describe())).map(Some)
 }
 
-fn missing(targets: &[&Target]) -> Failure {
+fn missing(targets: &[&NamedResource]) -> Failure {
     let all: Vec<String> =
         targets.iter().map(|target| format!("there is no {}", target.describe())).collect();
     Failure::failed(all.join("\n"))

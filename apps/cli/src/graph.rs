@@ -8,16 +8,16 @@ mod svg;
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use serde_json::Value;
+use contract::graph::{AccessGraph, AccessGraphAccess, AccessGraphNode};
 
 use crate::{
-    client::{Client, query_value, segment},
+    client::{ApiClient, Document},
     failure::Result,
     output, terminal,
     types::DEFAULT_MESH,
 };
 
-/// How many clients that may not call a service are named in its box.
+/// Number of clients named in the box of a service that they may not call.
 const NAMED_EXCEPTIONS: usize = 3;
 
 /// Draw who may call whom
@@ -50,14 +50,11 @@ enum Format {
 }
 
 impl Graph {
-    pub fn run(&self, client: &Client) -> Result<()> {
-        let mut path = format!("/meshes/{}/_graph", segment(&self.mesh));
-        if let Some(service) = &self.service {
-            path.push_str(&format!("?service={}", query_value(service)));
-        }
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         let attempted = format!("could not draw mesh {}", self.mesh);
-        let answer = client.get(&path)?.json(&attempted)?;
-        let drawing = Drawing::read(&answer);
+        let Document { sent, read } =
+            client.graph(&self.mesh, self.service.as_deref())?.document(&attempted)?;
+        let drawing = Drawing::read(&read);
         if drawing.truncated {
             terminal::warn(
                 "not all services and calls are drawn: draw a part with --service, or use -o json",
@@ -66,81 +63,73 @@ impl Graph {
         Ok(terminal::data(&match self.format {
             Format::Dot => dot::render(&drawing),
             Format::Mermaid => mermaid::render(&drawing),
-            Format::Json => output::json(&answer),
+            Format::Json => output::json(&sent),
             Format::Svg => svg::render(&drawing),
         })?)
     }
 }
 
-/// What is to be drawn; nodes are named by their place.
+/// Graph to draw; nodes are named by their place.
 #[derive(Debug, Default)]
 struct Drawing {
     nodes: Vec<Node>,
     edges: Vec<(usize, usize)>,
-    /// How many services anyone may call, drawn or not.
+    /// Number of services anyone may call, drawn or not.
     callable_by_all: u64,
     truncated: bool,
 }
 
 #[derive(Debug, Default)]
 struct Node {
-    /// What it is called, and on a second line who may not call it.
+    /// Name of the service, and on a second line the clients that may not call it.
     lines: Vec<String>,
     /// The whole identifier.
     id: String,
-    /// Whether anyone may call it.
+    /// Set if anyone may call it.
     callable_by_all: bool,
-    /// Whether it only calls.
+    /// Set if it only calls.
     client: bool,
 }
 
 impl Node {
     /// Clients that may not call it are called as `name_of` calls them, by their identifiers.
-    fn read(node: &Value, name_of: impl Fn(&Value) -> String) -> Node {
-        let mut lines = vec![text(&node["name"])];
-        let except: Vec<String> = node["except"].as_array().into_iter().flatten().map(name_of).collect();
-        if !except.is_empty() {
-            let named: Vec<&str> = except.iter().take(NAMED_EXCEPTIONS).map(String::as_str).collect();
-            let more = match except.len().saturating_sub(NAMED_EXCEPTIONS) {
+    fn read(node: &AccessGraphNode, name_of: impl Fn(&String) -> String) -> Node {
+        // The text as it is: each form of drawing has its own way of making text safe.
+        let mut lines = vec![node.name.clone()];
+        if !node.except.is_empty() {
+            let named: Vec<String> = node.except.iter().take(NAMED_EXCEPTIONS).map(name_of).collect();
+            let more = match node.except.len().saturating_sub(NAMED_EXCEPTIONS) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
             lines.push(format!("anyone except {}{more}", named.join(", ")));
         }
-        let access = text(&node["access"]);
-        Node {
-            lines,
-            id: text(&node["id"]),
-            callable_by_all: access.starts_with("anyone"),
-            client: access == "none",
-        }
+        let callable_by_all = match node.access {
+            AccessGraphAccess::Anyone | AccessGraphAccess::AnyoneExcept => true,
+            AccessGraphAccess::Listed | AccessGraphAccess::None => false,
+        };
+        Node { lines, id: node.id.clone(), callable_by_all, client: node.access == AccessGraphAccess::None }
     }
-}
-
-/// The text as it is: identifiers are compared, and each form of drawing has its own way of making text safe.
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 impl Drawing {
-    fn read(answer: &Value) -> Drawing {
-        let array = |field: &str| answer[field].as_array().into_iter().flatten();
-        let names: BTreeMap<&str, &Value> =
-            array("nodes").filter_map(|node| Some((node["id"].as_str()?, &node["name"]))).collect();
+    fn read(answer: &AccessGraph) -> Drawing {
+        let names: BTreeMap<&str, &str> =
+            answer.nodes.iter().map(|node| (node.id.as_str(), node.name.as_str())).collect();
         // What is not drawn has no name here.
         let name_of =
-            |id: &Value| id.as_str().and_then(|id| names.get(id)).map_or_else(|| text(id), |name| text(name));
-        let nodes: Vec<Node> = array("nodes").map(|node| Node::read(node, name_of)).collect();
-        let place = |id: &Value| nodes.iter().position(|node| Some(node.id.as_str()) == id.as_str());
+            |id: &String| names.get(id.as_str()).map_or_else(|| id.clone(), |name| (*name).to_owned());
+        let nodes: Vec<Node> = answer.nodes.iter().map(|node| Node::read(node, name_of)).collect();
+        let place = |id: &str| nodes.iter().position(|node| node.id == id);
         let mut edges: Vec<(usize, usize)> =
-            array("edges").filter_map(|edge| Some((place(&edge["from"])?, place(&edge["to"])?))).collect();
+            answer.edges.iter().filter_map(|edge| Some((place(&edge.from)?, place(&edge.to)?))).collect();
         edges.sort_unstable();
         edges.dedup();
-        let callable_by_all = answer["open"].as_u64().unwrap_or(0);
-        Drawing { nodes, edges, callable_by_all, truncated: answer["truncated"] == true }
+        let callable_by_all = answer.callable_by_all as u64;
+        Drawing { nodes, edges, callable_by_all, truncated: answer.truncated }
     }
 
-    /// What stands under the drawing, if anything.
+    /// Note under the drawing, if there is one.
     fn note(&self) -> Option<String> {
         let drawn = self.nodes.iter().filter(|node| node.callable_by_all).count() as u64;
         let left_out = self.callable_by_all.saturating_sub(drawn);

@@ -1,63 +1,151 @@
-//! What insights say about connections: of proxies and of zones alike.
+//! Connections in insights: of proxies and of zones alike.
 
-use resources::{Kind, naming};
+use contract::{
+    lenient::read_partly,
+    overview::{DataplaneOverview, ZoneEgressOverview, ZoneIngressOverview, ZoneOverview},
+};
+use jiff::Timestamp;
+use resources::{
+    Kind,
+    kinds::{
+        dataplane_insight::{DiscoverySubscription, ProxyVersion, ResponseCounts},
+        proto::Struct,
+        zone_insight::KdsSubscription,
+    },
+    naming,
+};
 use serde_json::Value;
 
-use crate::cell::{number, since, text, time};
+use crate::cell::ago;
 
-/// The insight in an overview.
-pub fn of(kind: Kind, overview: &Value) -> &Value {
-    let mut letters = kind.name().chars();
-    let field: String = letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect();
-    &overview[field.as_str()]
+/// A connection on record.
+pub trait Subscription {
+    fn connect_time(&self) -> Option<Timestamp>;
+    fn disconnect_time(&self) -> Option<Timestamp>;
+    fn last_update_time(&self) -> Option<Timestamp>;
+    /// Responses of all types.
+    fn total(&self) -> ResponseCounts;
 }
 
-fn subscriptions(insight: &Value) -> impl Iterator<Item = &Value> {
-    insight["subscriptions"].as_array().into_iter().flatten()
+impl Subscription for DiscoverySubscription {
+    fn connect_time(&self) -> Option<Timestamp> {
+        self.connect_time
+    }
+
+    fn disconnect_time(&self) -> Option<Timestamp> {
+        self.disconnect_time
+    }
+
+    fn last_update_time(&self) -> Option<Timestamp> {
+        self.status.as_ref()?.last_update_time
+    }
+
+    fn total(&self) -> ResponseCounts {
+        self.status.as_ref().map(|status| status.total.clone()).unwrap_or_default()
+    }
+}
+
+impl Subscription for KdsSubscription {
+    fn connect_time(&self) -> Option<Timestamp> {
+        self.connect_time
+    }
+
+    fn disconnect_time(&self) -> Option<Timestamp> {
+        self.disconnect_time
+    }
+
+    fn last_update_time(&self) -> Option<Timestamp> {
+        self.status.as_ref()?.last_update_time
+    }
+
+    fn total(&self) -> ResponseCounts {
+        self.status.as_ref().map(|status| status.total.clone()).unwrap_or_default()
+    }
+}
+
+/// The newest connection of a proxy or a zone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Connection {
+    pub online: bool,
+    pub connect_time: Option<Timestamp>,
+    pub disconnect_time: Option<Timestamp>,
+}
+
+impl Connection {
+    /// As an overview shows it, whose insight is of this kind.
+    pub fn of(insight: Kind, overview: &Value) -> Connection {
+        match insight {
+            Kind::DataplaneInsight => {
+                let overview: DataplaneOverview = read_partly(overview);
+                Connection::newest(&overview.dataplane_insight.subscriptions)
+            }
+            Kind::ZoneInsight => {
+                let overview: ZoneOverview = read_partly(overview);
+                Connection::newest(&overview.zone_insight.subscriptions)
+            }
+            Kind::ZoneIngressInsight => {
+                let overview: ZoneIngressOverview = read_partly(overview);
+                Connection::newest(&overview.zone_ingress_insight.subscriptions)
+            }
+            Kind::ZoneEgressInsight => {
+                let overview: ZoneEgressOverview = read_partly(overview);
+                Connection::newest(&overview.zone_egress_insight.subscriptions)
+            }
+            _ => Connection::default(),
+        }
+    }
+
+    pub fn newest<S: Subscription>(subscriptions: &[S]) -> Connection {
+        let latest = latest(subscriptions);
+        Connection {
+            online: is_online(subscriptions),
+            connect_time: latest.and_then(S::connect_time),
+            disconnect_time: latest.and_then(S::disconnect_time),
+        }
+    }
 }
 
 /// By the newest connection: one before it may be open on record only because a control plane was killed.
-pub fn is_online(insight: &Value) -> bool {
-    let latest = latest(insight);
-    !latest.is_null() && latest["disconnectTime"].is_null()
+pub fn is_online<S: Subscription>(subscriptions: &[S]) -> bool {
+    latest(subscriptions).is_some_and(|latest| latest.disconnect_time().is_none())
 }
 
 /// The newest connection.
-pub fn latest(insight: &Value) -> &Value {
-    subscriptions(insight).filter(|s| !s["connectTime"].is_null()).last().unwrap_or(&Value::Null)
+pub fn latest<S: Subscription>(subscriptions: &[S]) -> Option<&S> {
+    subscriptions.iter().rev().find(|subscription| subscription.connect_time().is_some())
 }
 
-pub fn version(insight: &Value) -> &Value {
-    &latest(insight)["version"]
+/// Versions of a proxy's programs, as they were on the newest connection.
+pub fn version(subscriptions: &[DiscoverySubscription]) -> ProxyVersion {
+    latest(subscriptions).and_then(|latest| latest.version.clone()).unwrap_or_default()
 }
 
-pub fn last_connected(insight: &Value) -> String {
-    let connected = &latest(insight)["connectTime"];
-    if connected.is_null() { "never".to_owned() } else { since(connected) }
+pub fn last_connected<S: Subscription>(subscriptions: &[S]) -> String {
+    match latest(subscriptions) {
+        None => "never".to_owned(),
+        Some(latest) => ago(latest.connect_time()),
+    }
 }
 
 /// The newest update, on whichever connection it came.
-pub fn last_updated(insight: &Value) -> String {
-    let updates = subscriptions(insight).map(|subscription| &subscription["status"]["lastUpdateTime"]);
-    let newest = updates.filter(|update| time(update).is_some()).max_by_key(|update| time(update));
-    newest.map_or_else(|| "never".to_owned(), since)
+pub fn last_updated<S: Subscription>(subscriptions: &[S]) -> String {
+    match subscriptions.iter().filter_map(S::last_update_time).max() {
+        None => "never".to_owned(),
+        newest => ago(newest),
+    }
 }
 
 /// A count of all connections together.
-pub fn total(insight: &Value, count: &str) -> String {
-    subscriptions(insight).map(|s| number(&s["status"]["total"][count])).sum::<u64>().to_string()
+pub fn total<S: Subscription>(subscriptions: &[S], count: fn(&ResponseCounts) -> u64) -> String {
+    let counts = subscriptions.iter().map(|subscription| count(&subscription.total()));
+    counts.fold(0, u64::saturating_add).to_string()
 }
 
 /// `unified`, `legacy`, or nothing for a proxy that never said.
-pub fn naming(insight: &Value) -> String {
-    let Some(features) = insight["metadata"]["features"].as_array() else {
+pub fn naming(metadata: &Struct) -> String {
+    let Some(features) = metadata.get("features").and_then(Value::as_array) else {
         return String::new();
     };
     let unified = naming::unified_naming(features.iter().filter_map(Value::as_str));
     if unified { "unified" } else { "legacy" }.to_owned()
-}
-
-/// Which control plane holds the newest connection.
-pub fn control_plane(insight: &Value) -> String {
-    text(&latest(insight)["controlPlaneInstanceId"])
 }

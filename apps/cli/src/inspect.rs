@@ -8,14 +8,16 @@ mod reachability;
 mod zone_proxy;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use contract::resource::ShownResource;
 use resources::Kind;
+use serde::de::DeserializeOwned;
 
 use crate::{
-    cell::{self, Column},
-    client::{Client, query_value},
+    cell::{self, Column, line},
+    client::{ApiClient, query_value},
     control_planes::pair,
     failure::Result,
-    output::{self, Format, Output},
+    output::{self, Output, OutputFormat},
     pages, terminal,
     types::{DEFAULT_MESH, Type},
 };
@@ -27,18 +29,18 @@ pub enum Inspect {
     Meshes(Meshes),
     Services(Services),
     Reachability(reachability::Reachability),
-    Zones(Zones),
+    Zones(InspectZones),
     #[command(alias = "zoneingresses")]
     ZoneIngresses(ZoneIngresses),
     #[command(alias = "zoneegresses")]
     ZoneEgresses(ZoneEgresses),
     /// Show what one zone ingress runs
     #[command(alias = "zoneingress")]
-    ZoneIngress(zone_proxy::ZoneProxy),
+    ZoneIngress(zone_proxy::InspectZoneProxy),
     /// Show what one zone egress runs
     #[command(alias = "zoneegress")]
-    ZoneEgress(zone_proxy::ZoneProxy),
-    Policy(policy::Policy),
+    ZoneEgress(zone_proxy::InspectZoneProxy),
+    Policy(policy::InspectPolicy),
 }
 
 /// The commands of `inspect`, among them one for every type of policy.
@@ -47,7 +49,7 @@ pub struct WithPolicies(pub Inspect);
 
 impl FromArgMatches for WithPolicies {
     fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
-        let command = match policy::Policy::from_short(matches) {
+        let command = match policy::InspectPolicy::from_short(matches) {
             Some(policy) => Inspect::Policy(policy?),
             None => Inspect::from_arg_matches(matches)?,
         };
@@ -62,7 +64,7 @@ impl FromArgMatches for WithPolicies {
 
 impl Subcommand for WithPolicies {
     fn augment_subcommands(command: Command) -> Command {
-        policy::Policy::add_short(Inspect::augment_subcommands(command))
+        policy::InspectPolicy::add_short(Inspect::augment_subcommands(command))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -70,7 +72,7 @@ impl Subcommand for WithPolicies {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        policy::Policy::is_short(name) || Inspect::has_subcommand(name)
+        policy::InspectPolicy::is_short(name) || Inspect::has_subcommand(name)
     }
 }
 
@@ -111,7 +113,7 @@ pub struct Services {
 
 /// Show whether the control planes of zones are connected and what they were sent
 #[derive(Debug, Args)]
-pub struct Zones {
+pub struct InspectZones {
     #[command(flatten)]
     output: Output,
 }
@@ -148,7 +150,7 @@ impl InMesh {
 }
 
 impl Inspect {
-    pub fn run(&self, client: &Client) -> Result<()> {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         match self {
             Inspect::Dataplanes(dataplanes) => dataplanes.run(client),
             Inspect::Dataplane(dataplane) => dataplane.run(client),
@@ -164,7 +166,7 @@ impl Inspect {
                 let path = scope.collection(Kind::ServiceInsight);
                 show(client, &path, "", "service", output, columns::services)
             }
-            Inspect::Zones(Zones { output }) => {
+            Inspect::Zones(InspectZones { output }) => {
                 let path = format!("{}/_overview", Type::of_kind(Kind::Zone).collection(None));
                 show(client, &path, "", "zone", output, columns::zones)
             }
@@ -181,7 +183,7 @@ impl Inspect {
 }
 
 impl Dataplanes {
-    fn run(&self, client: &Client) -> Result<()> {
+    fn run(&self, client: &ApiClient) -> Result<()> {
         let path = format!("{}/_overview", self.scope.collection(Kind::Dataplane));
         let mut filters = String::new();
         for (key, value) in &self.tag {
@@ -195,23 +197,24 @@ impl Dataplanes {
 }
 
 /// Lists a collection in the form asked for. `columns` gets whether there is room for all.
-fn show(
-    client: &Client,
+fn show<S: DeserializeOwned + Default>(
+    client: &ApiClient,
     path: &str,
     filters: &str,
     noun: &str,
     output: &Output,
-    columns: fn(bool) -> Vec<Column>,
+    columns: fn(bool) -> Vec<Column<ShownResource<S>>>,
 ) -> Result<()> {
     let found = pages::all(client, path, filters)?;
+    let rows = || found.items.iter().map(ShownResource::read).collect::<Vec<ShownResource<S>>>();
     let rendered = match output.format {
-        Format::Json => output::json(&found.to_json()),
-        Format::Yaml => output::yaml(&found.to_json()),
-        Format::Name => {
-            found.items.iter().map(|item| format!("{noun}/{}\n", cell::text(&item["name"]))).collect()
+        OutputFormat::Json => output::json(&found.to_json()),
+        OutputFormat::Yaml => output::yaml(&found.to_json()),
+        OutputFormat::Name => {
+            rows().iter().map(|row| format!("{noun}/{}\n", line(&row.metadata.name))).collect()
         }
-        Format::Table | Format::Wide => {
-            let (titles, rows) = cell::grid(&columns(output.format == Format::Wide), &found.items);
+        OutputFormat::Table | OutputFormat::Wide => {
+            let (titles, rows) = cell::grid(&columns(output.format == OutputFormat::Wide), &rows());
             output::table(&titles, rows)
         }
     };

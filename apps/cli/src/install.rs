@@ -62,16 +62,16 @@ struct Sources {
     /// Programs to use: name:path[,name:path…], all three of a family (iptables, iptables-save, iptables-restore)
     #[arg(long, value_name = "LIST")]
     iptables_executables: Option<String>,
-    /// How many seconds iptables-legacy waits for its lock; 0 waits forever
+    /// Seconds that iptables-legacy waits for its lock; 0 waits forever
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u32>,
-    /// How many microseconds it waits between two attempts to get the lock
+    /// Microseconds that it waits between two attempts to get the lock
     #[arg(long, value_name = "MICROSECONDS")]
     wait_interval: Option<u32>,
-    /// How many attempts follow one that failed
+    /// Number of attempts after one that failed
     #[arg(long, value_name = "N")]
     max_retries: Option<u32>,
-    /// How long to wait between two attempts
+    /// Delay between two attempts
     #[arg(long, value_name = "DURATION")]
     sleep_between_retries: Option<String>,
 }

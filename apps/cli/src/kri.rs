@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum KriCommand {
     Parse(Parse),
     Build(Build),
 }
@@ -47,15 +47,15 @@ pub struct Build {
     section: String,
 }
 
-impl Command {
+impl KriCommand {
     pub fn run(&self) -> Result<()> {
         match self {
-            Command::Parse(parse) => {
+            KriCommand::Parse(parse) => {
                 let kri: Kri = parse.kri.parse().map_err(Failure::invalid)?;
                 let value = to_json(&kri);
                 parse.output.show(&value, || fields(&value))
             }
-            Command::Build(build) => Ok(terminal::data(&format!("{}\n", build.kri()?))?),
+            KriCommand::Build(build) => Ok(terminal::data(&format!("{}\n", build.kri()?))?),
         }
     }
 }

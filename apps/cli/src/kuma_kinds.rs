@@ -55,7 +55,7 @@ const KINDS: [&str; 51] = [
     "ZoneIngress",
 ];
 
-/// Whether Kuma has a kind of this name, whatever is known here.
+/// True if Kuma has a kind of this name, whatever is known here.
 pub fn has(name: &str) -> bool {
     KINDS.contains(&name) || name.strip_suffix("Insight").is_some_and(|of| KINDS.contains(&of))
 }

@@ -2,6 +2,9 @@
 //!
 //! Every command is one module with its arguments and what it does. Data goes to stdout, messages to stderr,
 //! and the exit code gives the result or the cause of a failure; see [`failure`].
+//!
+//! `kumactl` uses the crate `identity` to issue tokens without a control plane (`generate … --signing-key-path`) and to
+//! read certificates (`check`, `proxy config … secrets`).
 
 mod access;
 mod analyze;

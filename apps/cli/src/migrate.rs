@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use crate::{
     apply,
     cli::Global,
-    config::Settings,
-    failure::{Failure, Outcome, Result},
+    config::ClientSettings,
+    failure::{CommandResult, Failure, Result},
     output, terminal,
 };
 use legacy::{Legacy, Translation};
@@ -30,7 +30,7 @@ use meshes::Meshes;
 #[derive(Debug, Subcommand)]
 pub enum Migrate {
     Policies(Policies),
-    Permissions(permissions::Permissions),
+    Permissions(permissions::MigratePermissions),
 }
 
 const MEANING: &str = "\
@@ -59,7 +59,7 @@ pub struct Policies {
 }
 
 impl Migrate {
-    pub fn run(&self, global: &Global) -> Result<Outcome> {
+    pub fn run(&self, global: &Global) -> Result<CommandResult> {
         match self {
             Migrate::Policies(policies) => policies.run(global),
             Migrate::Permissions(permissions) => permissions.run(global),
@@ -68,11 +68,13 @@ impl Migrate {
 }
 
 impl Policies {
-    fn run(&self, global: &Global) -> Result<Outcome> {
+    fn run(&self, global: &Global) -> Result<CommandResult> {
         let documents = apply::documents(&self.files, self.recursive, global.api_timeout)?;
-        let client = self.control_plane.then(|| Settings::load(global)?.client()).transpose()?;
+        let client = self.control_plane.then(|| ClientSettings::load(global)?.client()).transpose()?;
         let mut meshes = Meshes::of(documents.iter().map(|(_, value)| value), client);
-        let (mut written, mut outcome, mut found) = (Vec::new(), Outcome::Done, false);
+        let mut written = Vec::new();
+        let mut outcome = CommandResult::Done;
+        let mut found = false;
         for (place, value) in &documents {
             let Some(legacy) = Legacy::of(value) else { continue };
             found = true;
@@ -80,7 +82,7 @@ impl Policies {
             let (policies, wrong) = checked(&legacy, policies);
             for note in notes.iter().chain(&wrong) {
                 terminal::warn(&format!("{place}: {} {:?}: {note}", legacy.kind, legacy.name));
-                outcome = Outcome::Partly;
+                outcome = CommandResult::Partly;
             }
             written.extend(policies.iter().map(output::yaml));
         }
@@ -92,7 +94,7 @@ impl Policies {
     }
 }
 
-/// What a policy becomes, as specs with their types.
+/// Translates a policy into specs with their types.
 fn translate(legacy: &Legacy<'_>, meshes: &mut Meshes<'_>) -> Translation {
     match legacy.kind {
         "TrafficPermission" => permission::translate(legacy),
@@ -117,7 +119,8 @@ fn translate(legacy: &Legacy<'_>, meshes: &mut Meshes<'_>) -> Translation {
 /// The resources made of specs that this client can read back and finds nothing wrong with, and what is wrong with
 /// the others. Of a kind that is not known here yet nothing can be said.
 fn checked(legacy: &Legacy<'_>, policies: Vec<(&'static str, Value)>) -> (Vec<Value>, Vec<String>) {
-    let (mut good, mut wrong) = (Vec::new(), Vec::new());
+    let mut good = Vec::new();
+    let mut wrong = Vec::new();
     let several = |kind: &str| policies.iter().filter(|(other, _)| *other == kind).count() > 1;
     let mut count = 0;
     for (kind, spec) in &policies {

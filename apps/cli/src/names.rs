@@ -1,4 +1,4 @@
-//! Which resource the name of a proxy's object stands for.
+//! Resources that the names of a proxy's objects stand for.
 //!
 //! Some names tell it themselves, the others are looked up in the proxy's layout or, where a mesh has
 //! none, in the summary of its statistics. What is in neither stays unknown, which is no reason to show
@@ -6,80 +6,75 @@
 
 use std::collections::BTreeMap;
 
-use resources::{
-    Kind,
-    naming::{Class, Kri, classify},
+use contract::{
+    layout::{ProxyLayout, ProxyResourceStats, ProxyResources},
+    stats::StatsSummary,
 };
-use serde_json::Value;
+use resources::naming::{Class, Kri, classify};
 
-use crate::{client::Client, types::Type};
+use crate::client::{ApiClient, Proxy};
 
 /// The objects of one proxy, by name.
 #[derive(Debug, Default)]
-pub struct Names {
-    /// What several resources of one name have in common, if anything; nothing for destinations selected by tags.
+pub struct ObjectNames {
+    /// Resource of each name; of several, what they have in common, if anything. Nothing for destinations selected by
+    /// tags.
     resources: BTreeMap<String, Option<String>>,
 }
 
-impl Names {
+impl ObjectNames {
     /// As the control plane knows them.
-    pub fn of_proxy(client: &Client, mesh: &str, name: &str) -> Names {
-        let proxy = Type::of_kind(Kind::Dataplane).item(mesh, name);
-        let ask = |view: &str| client.get(&format!("{proxy}/{view}")).ok();
-        match ask("_layout") {
-            Some(answer) if answer.status == 400 => {
-                // What has had no traffic yet has a name, too.
-                let summary =
-                    ask("stats?format=summary&usedonly=false").and_then(|answer| answer.json("names").ok());
-                summary.as_ref().map(Names::of_summary).unwrap_or_default()
-            }
-            answer => {
-                let layout = answer.and_then(|answer| answer.json("names").ok());
-                layout.as_ref().map(Names::of_layout).unwrap_or_default()
-            }
+    pub fn of_proxy(client: &ApiClient, mesh: &str, name: &str) -> ObjectNames {
+        let proxy = Proxy { mesh, name };
+        let Ok(layout) = client.layout(&proxy) else { return ObjectNames::default() };
+        if layout.answer.status != 400 {
+            return layout.read("names").map(|layout| ObjectNames::of_layout(&layout)).unwrap_or_default();
         }
+        // What has had no traffic yet has a name, too.
+        let summary = client.stats_summary(&proxy, true).and_then(|summary| summary.read("names"));
+        summary.map(ObjectNames::of_summary).unwrap_or_default()
     }
 
-    fn of_summary(summary: &Value) -> Names {
-        let mut names = Names::default();
-        for (name, of) in summary["resources"].as_object().into_iter().flatten() {
-            let kri = of["kri"].as_str().map(str::to_owned);
+    fn of_summary(summary: StatsSummary) -> ObjectNames {
+        let mut names = ObjectNames::default();
+        for (name, of) in summary.resources {
             // Destinations selected by tags have a name and no identifier.
-            if kri.is_some() || of["class"] == "legacy" {
-                names.resources.insert(name.clone(), kri);
+            if of.kri.is_some() || of.class == "legacy" {
+                names.resources.insert(name, of.kri);
             }
         }
         names
     }
 
-    fn of_layout(layout: &Value) -> Names {
-        let mut names = Names::default();
-        for part in ["inbounds", "outbounds", "listeners"] {
-            for item in layout[part].as_array().into_iter().flatten() {
-                let kri = item["kri"].as_str().filter(|kri| !kri.is_empty());
-                names.add(&item["proxyResourceName"], kri);
-                names.add(&item["proxyResources"], kri);
+    fn of_layout(layout: &ProxyLayout) -> ObjectNames {
+        let mut names = ObjectNames::default();
+        for item in layout.inbounds.iter().chain(&layout.outbounds) {
+            let kri = Some(item.kri.as_str()).filter(|kri| !kri.is_empty());
+            names.add(&item.proxy_resource_name, kri);
+            for name in item.proxy_resources.iter().flat_map(parts) {
+                names.add(name, kri);
             }
+        }
+        for listener in &layout.listeners {
+            let kri = Some(listener.kri.as_str()).filter(|kri| !kri.is_empty());
+            names.add(&listener.proxy_resource_name, kri);
         }
         names
     }
 
-    /// Every text in `value`, at whatever depth, is a name of the resource.
-    fn add(&mut self, value: &Value, kri: Option<&str>) {
-        match value {
-            Value::String(name) => {
-                let known = self.resources.entry(name.clone()).or_insert_with(|| kri.map(str::to_owned));
-                if known.as_deref() != kri {
-                    *known = in_common(known.as_deref(), kri);
-                }
-            }
-            Value::Object(fields) => fields.values().for_each(|value| self.add(value, kri)),
-            _ => {}
+    /// A name of the resource.
+    fn add(&mut self, name: &str, kri: Option<&str>) {
+        if name.is_empty() {
+            return;
+        }
+        let known = self.resources.entry(name.to_owned()).or_insert_with(|| kri.map(str::to_owned));
+        if known.as_deref() != kri {
+            *known = in_common(known.as_deref(), kri);
         }
     }
 
-    /// How a name is made: `kri`, `self`, `system`, `legacy` or `other`. What a proxy has for the mesh
-    /// and is in neither of the new schemes has a name of the old one.
+    /// Scheme of a name: `kri`, `self`, `system`, `legacy` or `other`. An object that a proxy has for the mesh and that
+    /// is in neither of the new schemes has a name of the old one.
     pub fn class(&self, name: &str) -> &'static str {
         match classify(name) {
             Class::Other if self.known(name).is_some() => "legacy",
@@ -103,6 +98,15 @@ impl Names {
             None => classify(name).kri().map(ToString::to_string),
         }
     }
+}
+
+/// The names of all parts of an inbound or outbound.
+fn parts(resources: &ProxyResources) -> impl Iterator<Item = &String> {
+    let ProxyResources { listener, cluster, route_configuration, virtual_host, stats } = resources;
+    let ProxyResourceStats { listener: counted, cluster: counted_cluster, filter, permissions } = stats;
+    let named = [listener, cluster, counted, counted_cluster, filter];
+    let optional = [route_configuration, virtual_host, permissions];
+    named.into_iter().chain(optional.into_iter().flatten())
 }
 
 /// The resource that two parts of it have in common, as summaries say it.

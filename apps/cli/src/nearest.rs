@@ -11,7 +11,7 @@ pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) 
         .map(|(_, near)| near)
 }
 
-/// How many letters have to be inserted, deleted, replaced or swapped with the next one.
+/// Number of letters to insert, delete, replace or swap with the next one.
 fn distance(wanted: &[char], candidate: &str) -> usize {
     let candidate: Vec<char> = candidate.chars().flat_map(char::to_lowercase).collect();
     let mut before: Vec<usize> = Vec::new();

@@ -1,4 +1,4 @@
-//! How data is shown: as a table for people, as YAML or JSON for programs, as names for shells.
+//! Output of data: as a table for people, as YAML or JSON for programs, as names for shells.
 
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
@@ -8,7 +8,7 @@ use crate::{failure::Result, terminal};
 
 /// The forms output can take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// Columns for people
     Table,
     /// A table with more columns
@@ -26,7 +26,7 @@ pub enum Format {
 pub struct Output {
     /// Form of the output
     #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "table")]
-    pub format: Format,
+    pub format: OutputFormat,
 }
 
 /// The forms of data that has no columns.

@@ -1,9 +1,10 @@
 //! Lists of the REST API come in pages; this reads one, or all of them.
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
-    client::Client,
+    client::{ApiClient, read_as},
     failure::{Failure, Result},
 };
 
@@ -15,35 +16,40 @@ const MOST_PAGES: usize = 10_000;
 /// So large are all pages of a list together at most.
 const MOST_BYTES: usize = 512 * 1024 * 1024;
 
-/// What one look at the control plane found.
-pub struct Found {
+/// Items of a list, as the control plane has them now.
+pub struct ListedItems {
     pub items: Vec<Value>,
     pub total: u64,
     pub next_offset: Option<u64>,
     pub revision: Option<String>,
-    /// How large the answers were that it was read from.
+    /// Size of the answers that it was read from.
     pub bytes: usize,
-    /// What else the last page says.
+    /// Further fields of the last page.
     pub rest: Value,
 }
 
-impl Found {
+impl ListedItems {
     /// Everything there is.
-    pub fn complete(items: Vec<Value>) -> Found {
+    pub fn complete(items: Vec<Value>) -> ListedItems {
         let total = items.len() as u64;
-        Found { items, total, next_offset: None, revision: None, bytes: 0, rest: Value::Null }
+        ListedItems { items, total, next_offset: None, revision: None, bytes: 0, rest: Value::Null }
     }
 
     /// The part of what was found that a user asks for.
     #[must_use]
-    pub fn cut(self, size: Option<u32>, from: u64) -> Found {
+    pub fn cut(self, size: Option<u32>, from: u64) -> ListedItems {
         let total = self.items.len() as u64;
         let most = usize::try_from(size.unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
         let skipped = usize::try_from(from).unwrap_or(usize::MAX);
         let items: Vec<Value> = self.items.into_iter().skip(skipped).take(most).collect();
         let next = from.saturating_add(items.len() as u64);
         let next_offset = (next < total && !items.is_empty()).then_some(next);
-        Found { items, total, next_offset, ..self }
+        ListedItems { items, total, next_offset, ..self }
+    }
+
+    /// The items as a type.
+    pub fn read<T: DeserializeOwned>(&self, attempted: &str) -> Result<Vec<T>> {
+        self.items.iter().map(|item| read_as(item, attempted)).collect()
     }
 
     /// As the REST API says it, with an offset in place of an address.
@@ -53,30 +59,30 @@ impl Found {
 }
 
 /// A list, and how it is read.
-pub struct List<'a> {
+pub struct PagedList<'a> {
     pub path: &'a str,
     /// Further parts of the query; they start with `&`.
     pub filters: &'a str,
-    /// How many items one request asks for.
+    /// Number of items per request.
     pub page_size: u32,
-    /// What failed, where the list cannot be read.
+    /// Text about the failure, where the list cannot be read.
     pub attempted: String,
 }
 
-impl<'a> List<'a> {
-    pub fn of(path: &'a str, filters: &'a str) -> List<'a> {
+impl<'a> PagedList<'a> {
+    pub fn of(path: &'a str, filters: &'a str) -> PagedList<'a> {
         let attempted = format!("could not list {}", path.trim_start_matches('/'));
-        List { path, filters, page_size: LARGEST_PAGE, attempted }
+        PagedList { path, filters, page_size: LARGEST_PAGE, attempted }
     }
 
     /// Everything in it.
-    pub fn all(&self, client: &Client) -> Result<Found> {
+    pub fn all(&self, client: &ApiClient) -> Result<ListedItems> {
         self.read(client, 0, true)
     }
 
-    /// What is in it from the offset on: everything, or one page.
-    fn read(&self, client: &Client, from: u64, all: bool) -> Result<Found> {
-        let List { path, filters, page_size, attempted } = self;
+    /// Reads from the offset on: everything, or one page.
+    fn read(&self, client: &ApiClient, from: u64, all: bool) -> Result<ListedItems> {
+        let PagedList { path, filters, page_size, attempted } = self;
         let mut offset = from;
         let mut after = String::new();
         let mut items = Vec::new();
@@ -106,7 +112,7 @@ impl<'a> List<'a> {
             if !all || !more {
                 let total = page["total"].as_u64().unwrap_or(items.len() as u64);
                 let next_offset = more.then_some(offset);
-                return Ok(Found { items, total, next_offset, revision, bytes, rest: page });
+                return Ok(ListedItems { items, total, next_offset, revision, bytes, rest: page });
             }
         }
         Err(Failure::failed(format!(
@@ -117,18 +123,24 @@ impl<'a> List<'a> {
 }
 
 /// Everything in a collection.
-pub fn all(client: &Client, collection: &str, filters: &str) -> Result<Found> {
-    List::of(collection, filters).all(client)
+pub fn all(client: &ApiClient, collection: &str, filters: &str) -> Result<ListedItems> {
+    PagedList::of(collection, filters).all(client)
 }
 
 /// One page if a size is given, else everything from the offset on. `filters` start with `&`.
-pub fn read(client: &Client, collection: &str, filters: &str, size: Option<u32>, from: u64) -> Result<Found> {
-    let list = List::of(collection, filters);
+pub fn read(
+    client: &ApiClient,
+    collection: &str,
+    filters: &str,
+    size: Option<u32>,
+    from: u64,
+) -> Result<ListedItems> {
+    let list = PagedList::of(collection, filters);
     let page_size = size.unwrap_or(list.page_size);
-    List { page_size, ..list }.read(client, from, size.is_none())
+    PagedList { page_size, ..list }.read(client, from, size.is_none())
 }
 
-/// Where the next page begins, whatever comes and goes meanwhile; nothing if the control plane knows offsets
+/// Position of the next page, whatever comes and goes meanwhile; nothing if the control plane knows offsets
 /// only. `next` is a link, of which the query is taken: its host is one that the control plane has made up.
 fn cursor(next: &str) -> String {
     let query = next.split_once('?').map_or("", |(_, query)| query);

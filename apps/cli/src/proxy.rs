@@ -9,25 +9,27 @@ pub mod rows;
 pub mod status;
 
 use clap::{Args, Subcommand, ValueEnum};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use crate::{
-    cell::{self, Column, endpoint, list, text},
-    client::Client,
-    failure::{Failure, Outcome, Result},
-    names::Names,
-    output::{self, Format, Output},
+    cell::{self, Column, line, list},
+    client::ApiClient,
+    failure::{CommandResult, Failure, Result},
+    names::ObjectNames,
+    output::{self, Output, OutputFormat},
     terminal,
     types::DEFAULT_MESH,
 };
 use dump::Dump;
+use rows::{Certificate, Cluster, Endpoint, EnvoyAddress, Listener, Route, Row, Secret};
 
 #[derive(Debug, Subcommand)]
 pub enum ProxyCommand {
     Status(status::Status),
-    Config(Config),
+    Config(ProxyConfig),
     Bootstrap(bootstrap::Bootstrap),
-    Log(log::Log),
+    Log(log::ProxyLog),
 }
 
 /// Show the parts of a proxy's configuration
@@ -36,7 +38,7 @@ pub enum ProxyCommand {
 /// what is internal, other what follows none of these. KRI is the resource a name stands for, if that is
 /// known.
 #[derive(Debug, Args)]
-pub struct Config {
+pub struct ProxyConfig {
     /// Name of the proxy
     #[arg(value_name = "NAME")]
     proxy: String,
@@ -67,54 +69,71 @@ pub enum Part {
 }
 
 impl ProxyCommand {
-    pub fn run(&self, client: &Client) -> Result<Outcome> {
+    pub fn run(&self, client: &ApiClient) -> Result<CommandResult> {
         match self {
             ProxyCommand::Status(status) => status.run(client),
-            ProxyCommand::Config(config) => config.run(client).map(|()| Outcome::Done),
-            ProxyCommand::Bootstrap(bootstrap) => bootstrap.run(client).map(|()| Outcome::Done),
-            ProxyCommand::Log(log) => log.run(client).map(|()| Outcome::Done),
+            ProxyCommand::Config(config) => config.run(client).map(|()| CommandResult::Done),
+            ProxyCommand::Bootstrap(bootstrap) => bootstrap.run(client).map(|()| CommandResult::Done),
+            ProxyCommand::Log(log) => log.run(client).map(|()| CommandResult::Done),
         }
     }
 }
 
-impl Config {
-    fn run(&self, client: &Client) -> Result<()> {
+impl ProxyConfig {
+    fn run(&self, client: &ApiClient) -> Result<()> {
         if self.expected && self.part == Part::Secrets {
             return Err(Failure::invalid(
                 "the control plane does not show secrets: leave out --expected to see those the proxy runs",
             ));
         }
-        let dump = match self.expected {
-            true => Dump::of_control_plane(client, &self.mesh, &self.proxy, false, false)?,
-            false => Dump::of_proxy(client, &self.mesh, &self.proxy, self.part == Part::Endpoints)?,
+        let dump = if self.expected {
+            Dump::of_control_plane(client, &self.mesh, &self.proxy, false, false)?
+        } else {
+            Dump::of_proxy(client, &self.mesh, &self.proxy, self.part == Part::Endpoints)?
         };
-        let names = Names::of_proxy(client, &self.mesh, &self.proxy);
-        let mut items = rows::of(&dump, self.part, &names);
-        items.retain(|item| self.wants(item));
-        let all = || json!({ "total": items.len(), "items": items });
-        let rendered = match self.output.format {
-            Format::Json => output::json(&all()),
-            Format::Yaml => output::yaml(&all()),
-            Format::Name => {
-                let mut names: Vec<String> = items
-                    .iter()
-                    .map(|item| format!("{}/{}\n", self.part.noun(), text(&item["name"])))
-                    .collect();
-                names.dedup();
-                names.concat()
+        let names = ObjectNames::of_proxy(client, &self.mesh, &self.proxy);
+        let rendered = match self.part {
+            Part::Listeners => self.render(rows::listeners(&dump, &names), listener_columns()),
+            Part::Routes => {
+                let mut routes = rows::routes(&dump, &names);
+                routes.retain(|row| {
+                    let own = [&row.of.virtual_host, &row.of.route];
+                    self.wants(row) || own.into_iter().flatten().any(|name| name.contains(&self.name))
+                });
+                self.shown(&routes, route_columns())
             }
-            format => {
-                let (titles, rows) = cell::grid(&columns(self.part, format == Format::Wide), &items);
-                output::table(&titles, rows)
-            }
+            Part::Clusters => self.render(rows::clusters(&dump, &names), cluster_columns()),
+            Part::Endpoints => self.render(rows::endpoints(&dump, &names), endpoint_columns()),
+            Part::Secrets => self.render(rows::secrets(&dump, &names), secret_columns()),
         };
         Ok(terminal::data(&rendered)?)
     }
 
-    fn wants(&self, item: &Value) -> bool {
-        let mut names =
-            ["name", "virtualHost", "route", "kri"].iter().filter_map(|field| item[*field].as_str());
-        names.any(|name| name.contains(&self.name))
+    fn render<R: Serialize>(&self, mut rows: Vec<Row<R>>, columns: Columns<R>) -> String {
+        rows.retain(|row| self.wants(row));
+        self.shown(&rows, columns)
+    }
+
+    fn shown<R: Serialize>(&self, rows: &[Row<R>], columns: Columns<R>) -> String {
+        let all = || json!({ "total": rows.len(), "items": rows });
+        match self.output.format {
+            OutputFormat::Json => output::json(&all()),
+            OutputFormat::Yaml => output::yaml(&all()),
+            OutputFormat::Name => {
+                let name = |row: &Row<R>| format!("{}/{}\n", self.part.noun(), line(&row.name));
+                let mut names: Vec<String> = rows.iter().map(name).collect();
+                names.dedup();
+                names.concat()
+            }
+            format => {
+                let (titles, cells) = cell::grid(&columns.around(format == OutputFormat::Wide), rows);
+                output::table(&titles, cells)
+            }
+        }
+    }
+
+    fn wants<R>(&self, row: &Row<R>) -> bool {
+        row.name.contains(&self.name) || row.kri.as_ref().is_some_and(|kri| kri.contains(&self.name))
     }
 }
 
@@ -130,86 +149,113 @@ impl Part {
     }
 }
 
-fn columns(part: Part, wide: bool) -> Vec<Column> {
-    let mut columns: Vec<Column> =
-        vec![("NAME", |item| text(&item["name"])), ("KIND", |item| text(&item["kind"]))];
-    let (own, more): (Vec<Column>, Vec<Column>) = match part {
-        Part::Listeners => (
-            vec![
-                ("ADDRESS", |item| endpoint(item, "address", "port")),
-                ("PROTOCOL", |item| list(&item["protocols"], text)),
-                ("DIRECTION", |item| text(&item["direction"])),
-                ("TLS", tls),
-                ("STATE", |item| text(&item["state"])),
-            ],
-            vec![("ERROR", |item| text(&item["error"]))],
-        ),
-        Part::Routes => (
-            vec![
-                ("VIRTUAL HOST", |item| text(&item["virtualHost"])),
-                ("MATCH", |item| text(&item["match"])),
-                ("DESTINATION", |item| list(&item["destinations"], text)),
-            ],
-            vec![
-                ("ROUTE", |item| text(&item["route"])),
-                ("DOMAINS", |item| list(&item["domains"], text)),
-                ("STATE", |item| text(&item["state"])),
-            ],
-        ),
-        Part::Clusters => (
-            vec![
-                ("TYPE", |item| text(&item["type"])),
-                ("ADDRESS", |item| list(&item["endpoints"], |e| endpoint(e, "address", "port"))),
-                ("PROTOCOL", |item| text(&item["protocol"])),
-                ("TLS", tls),
-                ("STATE", |item| text(&item["state"])),
-            ],
-            vec![("ERROR", |item| text(&item["error"]))],
-        ),
-        Part::Endpoints => (
-            vec![
-                ("ADDRESS", |item| endpoint(item, "address", "port")),
-                ("HEALTH", |item| text(&item["health"])),
-                ("WEIGHT", |item| text(&item["weight"])),
-                ("ZONE", |item| text(&item["zone"])),
-            ],
-            vec![("PRIORITY", |item| text(&item["priority"]))],
-        ),
-        Part::Secrets => {
-            (secret_columns(), vec![("VALID FROM", |item| text(&item["certificates"][0]["notBefore"]))])
+/// Columns of a part: those that are always there, and those for which there must be room.
+struct Columns<R> {
+    always: Vec<Column<Row<R>>>,
+    wide: Vec<Column<Row<R>>>,
+}
+
+impl<R> Columns<R> {
+    /// With the columns that every part has.
+    fn around(self, wide: bool) -> Vec<Column<Row<R>>> {
+        let mut columns: Vec<Column<Row<R>>> =
+            vec![("NAME", |row| line(&row.name)), ("KIND", |row| row.kind.to_owned())];
+        columns.extend(self.always);
+        if wide {
+            columns.extend(self.wide);
         }
-    };
-    columns.extend(own);
-    if wide {
-        columns.extend(more);
+        columns.push(("KRI", |row| told(row.kri.as_ref())));
+        columns
     }
-    columns.push(("KRI", |item| text(&item["kri"])));
-    columns
 }
 
-fn secret_columns() -> Vec<Column> {
-    vec![
-        ("TYPE", |item| text(&item["type"])),
-        ("STATE", |item| text(&item["state"])),
-        ("SUBJECT", |item| list(&item["certificates"], subject)),
-        ("ISSUER", |item| list(&item["certificates"], |of| text(&of["issuer"]))),
-        ("EXPIRES", expires),
-        ("LAST UPDATED AGO", |item| cell::since(&item["lastUpdated"])),
-    ]
+fn listener_columns() -> Columns<Listener> {
+    Columns {
+        always: vec![
+            ("ADDRESS", |row| row.of.address.cell()),
+            ("PROTOCOL", |row| row.of.protocols.join(",")),
+            ("DIRECTION", |row| told(row.of.direction.as_ref())),
+            ("TLS", |row| yes(row.of.tls)),
+            ("STATE", |row| row.of.state.to_owned()),
+        ],
+        wide: vec![("ERROR", |row| told(row.of.error.as_ref()))],
+    }
 }
 
-/// Who a certificate is for: by its alternative names, because certificates of proxies have no other.
-fn subject(certificate: &Value) -> String {
-    let names = list(&certificate["subjectAlternativeNames"], text);
-    if names.is_empty() { text(&certificate["subject"]) } else { names }
+fn route_columns() -> Columns<Route> {
+    Columns {
+        always: vec![
+            ("VIRTUAL HOST", |row| told(row.of.virtual_host.as_ref())),
+            ("MATCH", |row| line(&row.of.r#match)),
+            ("DESTINATION", |row| list(&row.of.destinations, |to| line(to))),
+        ],
+        wide: vec![
+            ("ROUTE", |row| told(row.of.route.as_ref())),
+            ("DOMAINS", |row| list(&row.of.domains, |domain| line(domain))),
+            ("STATE", |row| row.of.state.to_owned()),
+        ],
+    }
 }
 
-/// When the first of the certificates ends.
-fn expires(item: &Value) -> String {
-    let ends = item["certificates"].as_array().into_iter().flatten().map(|of| &of["notAfter"]);
-    ends.min_by_key(|end| cell::time(end)).map(text).unwrap_or_default()
+fn cluster_columns() -> Columns<Cluster> {
+    Columns {
+        always: vec![
+            ("TYPE", |row| line(&row.of.r#type)),
+            ("ADDRESS", |row| list(&row.of.endpoints, EnvoyAddress::cell)),
+            ("PROTOCOL", |row| row.of.protocol.to_owned()),
+            ("TLS", |row| yes(row.of.tls)),
+            ("STATE", |row| row.of.state.to_owned()),
+        ],
+        wide: vec![("ERROR", |row| told(row.of.error.as_ref()))],
+    }
 }
 
-fn tls(item: &Value) -> String {
-    if item["tls"] == true { "yes" } else { "no" }.to_owned()
+fn endpoint_columns() -> Columns<Endpoint> {
+    Columns {
+        always: vec![
+            ("ADDRESS", |row| row.of.address.cell()),
+            ("HEALTH", |row| line(&row.of.health)),
+            ("WEIGHT", |row| row.of.weight.to_string()),
+            ("ZONE", |row| told(row.of.zone.as_ref())),
+        ],
+        wide: vec![("PRIORITY", |row| row.of.priority.to_string())],
+    }
+}
+
+fn secret_columns() -> Columns<Secret> {
+    Columns {
+        always: vec![
+            ("TYPE", |row| row.of.r#type.unwrap_or_default().to_owned()),
+            ("STATE", |row| row.of.state.to_owned()),
+            ("SUBJECT", |row| list(&row.of.certificates, subject)),
+            ("ISSUER", |row| list(&row.of.certificates, |of| line(&of.issuer))),
+            // Of the first certificate to end.
+            ("EXPIRES", |row| {
+                let ends = row.of.certificates.iter().map(|certificate| certificate.not_after).min();
+                ends.map(|end| end.to_string()).unwrap_or_default()
+            }),
+            ("LAST UPDATED AGO", |row| row.of.last_updated.as_deref().map(cell::since).unwrap_or_default()),
+        ],
+        wide: vec![("VALID FROM", |row| {
+            row.of
+                .certificates
+                .first()
+                .map(|certificate| certificate.not_before.to_string())
+                .unwrap_or_default()
+        })],
+    }
+}
+
+/// Subject of a certificate: its alternative names, because certificates of proxies have no other.
+fn subject(certificate: &Certificate) -> String {
+    let names = list(&certificate.subject_alternative_names, |name| line(name));
+    if names.is_empty() { line(&certificate.subject) } else { names }
+}
+
+fn told(text: Option<&String>) -> String {
+    text.map(|text| line(text)).unwrap_or_default()
+}
+
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
 }

@@ -1,118 +1,114 @@
-//! Why a client reaches a destination or not, in words.
+//! Reasons why a client reaches a destination or not, in words.
 
-use serde_json::Value;
+use contract::reachability::{
+    ReachabilityChange, ReachabilityExplanation, ReachabilityMode, ReachabilityReport, ReachabilityVerdict,
+};
 
 use crate::{
-    cell::{number, text},
+    cell::{line, lines},
     output,
 };
 
-/// How many inbounds are named that refuse.
+/// Number of refusing inbounds that are named.
 const NAMED: usize = 10;
 
+/// A verdict, as the REST API spells it.
+pub fn verdict(verdict: ReachabilityVerdict) -> &'static str {
+    match verdict {
+        ReachabilityVerdict::Reachable => "reachable",
+        ReachabilityVerdict::Trimmed => "trimmed",
+        ReachabilityVerdict::Denied => "denied",
+        ReachabilityVerdict::Unknown => "unknown",
+    }
+}
+
 /// The verdict, who decides, which servers would refuse, and what would let the client in.
-pub fn explained(of: &Value) -> String {
-    let mut out = format!("Reachability: {}\n", text(&of["verdict"]));
-    let reason = text(&of["reason"]);
-    if !reason.is_empty() {
-        out.push_str(&format!("  {reason}\n"));
+pub fn explained(of: &ReachabilityExplanation) -> String {
+    let mut out = format!("Reachability: {}\n", verdict(of.verdict));
+    if !of.reason.is_empty() {
+        out.push_str(&format!("  {}\n", line(&of.reason)));
     }
-    let rules: Vec<String> = array(&of["decidedBy"]).map(text).collect();
-    if !rules.is_empty() {
-        out.push_str(&format!("Decided by: {}\n", rules.join(", ")));
+    if !of.decided_by.is_empty() {
+        out.push_str(&format!("Decided by: {}\n", lines(&of.decided_by, ", ")));
     }
-    if of["verdict"] == "reachable" {
-        for answer in array(&of["answers"]).filter(|answer| answer["allowed"] == false) {
-            let alike = match number(&answer["servers"]) {
+    if of.verdict == ReachabilityVerdict::Reachable {
+        for answer in of.answers.iter().filter(|answer| !answer.allowed) {
+            let alike = match answer.servers {
                 0 | 1 => String::new(),
                 count => format!(" and {} alike", count - 1),
             };
             out.push_str(&format!(
                 "Would refuse: {}{alike}: {}\n",
-                text(&answer["server"]),
-                text(&answer["reason"])
+                line(&answer.server),
+                line(&answer.reason)
             ));
         }
     }
     out.push_str(&refusing(of));
-    if of["truncated"] == true {
+    if of.truncated {
         out.push_str("Not all servers were checked.\n");
     }
-    if of["missing"].is_string() {
-        out.push_str(&format!("Not offered: {}\n", text(&of["missing"])));
+    if let Some(missing) = &of.missing {
+        out.push_str(&format!("Not offered: {}\n", line(missing)));
     }
-    out.push_str(&change(&of["change"]));
+    out.push_str(&of.change.as_ref().map(change).unwrap_or_default());
     out
 }
 
 /// The inbounds that refuse, where these are several.
-fn refusing(of: &Value) -> String {
-    let named: Vec<String> = array(&of["refusing"]).map(text).take(NAMED).collect();
-    let total = number(&of["refusingTotal"]);
-    if total < 2 || named.is_empty() {
+fn refusing(of: &ReachabilityExplanation) -> String {
+    let named = of.refusing.len().min(NAMED);
+    if of.refusing_total < 2 || named == 0 {
         return String::new();
     }
-    let more = match total.saturating_sub(named.len() as u64) {
+    let more = match of.refusing_total.saturating_sub(named) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("Refusing inbounds: {}{more}\n", named.join(", "))
+    format!("Refusing inbounds: {}{more}\n", lines(&of.refusing[..named], ", "))
 }
 
-fn change(change: &Value) -> String {
-    if change.is_null() {
-        return String::new();
+fn change(change: &ReachabilityChange) -> String {
+    let mut out = format!("To allow it: {}\n", line(&change.text));
+    for note in &change.notes {
+        out.push_str(&format!("Note: {}\n", line(note)));
     }
-    let mut out = format!("To allow it: {}\n", text(&change["text"]));
-    for note in array(&change["notes"]) {
-        out.push_str(&format!("Note: {}\n", text(note)));
-    }
-    let documents: Vec<String> = array(&change["resources"]).map(output::yaml).collect();
+    let documents: Vec<String> = change.resources.iter().map(output::yaml).collect();
     if !documents.is_empty() {
         out.push_str(&format!("\n{}", documents.join("---\n")));
     }
     out
 }
 
-fn array(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-/// What is done about destinations that the proxy may not call.
-pub fn mode(mode: &Value) -> String {
-    let asked = format!("{} (said by {})", text(&mode["asked"]), text(&mode["saidBy"]));
-    match &mode["inactive"] {
-        Value::Null => asked,
-        inactive => format!("{asked}, without effect: {}", text(inactive)),
+/// Mode of trimming of the proxy, and the reason why it has no effect, if it has none.
+pub fn mode(mode: &ReachabilityMode) -> String {
+    let asked = format!("{} (said by {})", line(&mode.asked), line(&mode.said_by));
+    match &mode.inactive {
+        None => asked,
+        Some(inactive) => format!("{asked}, without effect: {}", line(inactive)),
     }
 }
 
-/// What trimming takes or would take, in two lines.
-pub fn report(report: &Value) -> String {
-    if report.is_null() {
-        return String::new();
-    }
-    let n = |field: &str| number(&report[field]);
-    let goes = if report["done"] == true { "Trimmed" } else { "Would be trimmed" };
-    let saved = n("bytesBefore").saturating_sub(n("bytesAfter"));
-    let estimate = &report["estimate"];
+/// Effect of trimming, done or not, in two lines.
+pub fn report(report: &ReachabilityReport) -> String {
+    let goes = if report.done { "Trimmed" } else { "Would be trimmed" };
     format!(
         "{goes}: {} of {} destinations, {} clusters, {} listeners, {} of {}\nEstimate: Envoy needs {} of memory and {} ms \
          of processor time less\n",
-        n("destinationsBefore").saturating_sub(n("destinationsAfter")),
-        n("destinationsBefore"),
-        n("clusters"),
-        n("listeners"),
-        bytes(saved),
-        bytes(n("bytesBefore")),
-        bytes(number(&estimate["memoryBytes"])),
-        number(&estimate["cpuMicroseconds"]) / 1000,
+        report.destinations_before.saturating_sub(report.destinations_after),
+        report.destinations_before,
+        report.clusters,
+        report.listeners,
+        bytes(report.bytes_before.saturating_sub(report.bytes_after)),
+        bytes(report.bytes_before),
+        bytes(report.estimate.memory_bytes),
+        report.estimate.cpu_microseconds / 1000,
     )
 }
 
 /// `512 B`, `1.5 KiB`, `3.0 MiB`.
-pub fn bytes(count: u64) -> String {
-    let tenths = |unit: u64| {
+pub fn bytes(count: usize) -> String {
+    let tenths = |unit: usize| {
         let tenths = count.saturating_mul(10) / unit;
         format!("{}.{}", tenths / 10, tenths % 10)
     };

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::client::query_value;
 
-/// What `--help` says about the syntax.
+/// Syntax, as `--help` shows it.
 pub const HELP: &str = "Only resources whose labels match: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a`, `!a`, divided \
                         by commas; repeatable, all must match";
 
@@ -45,7 +45,7 @@ impl Selector {
         self.served().map(parameter).collect()
     }
 
-    /// Whether the control plane filters by all of it.
+    /// True if the control plane filters by all of it.
     pub fn is_served(&self) -> bool {
         self.served().count() == self.0.len()
     }
@@ -61,7 +61,7 @@ impl Selector {
         })
     }
 
-    /// Whether a resource, as the REST API shows it, has such labels.
+    /// True if a resource, as the REST API shows it, has such labels.
     pub fn matches(&self, resource: &Value) -> bool {
         self.0.iter().all(|requirement| {
             let value = resource["labels"].get(&requirement.key).and_then(Value::as_str);
@@ -76,25 +76,25 @@ impl Selector {
     }
 }
 
-/// Why a text is not a selector, and at which character, counted from 1.
+/// Reason why a text is not a selector, and the character, counted from 1.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct SelectorError {
     at: usize,
     why: String,
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for SelectorError {}
 
-impl fmt::Display for Wrong {
+impl fmt::Display for SelectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at character {}: {}", self.at, self.why)
     }
 }
 
 impl FromStr for Selector {
-    type Err = Wrong;
+    type Err = SelectorError;
 
-    fn from_str(text: &str) -> Result<Selector, Wrong> {
+    fn from_str(text: &str) -> Result<Selector, SelectorError> {
         let mut reader = Reader { text, at: 0 };
         let mut requirements = Vec::new();
         if reader.peek().is_none() {
@@ -119,7 +119,7 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    fn requirement(&mut self) -> Result<Requirement, Wrong> {
+    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
         if self.takes("!") {
             return Ok(Requirement { key: self.key()?, test: Test::Absent });
         }
@@ -145,7 +145,7 @@ impl<'t> Reader<'t> {
     }
 
     /// `(a, b)`.
-    fn values(&mut self) -> Result<Vec<String>, Wrong> {
+    fn values(&mut self) -> Result<Vec<String>, SelectorError> {
         if !self.takes("(") {
             return Err(self.wrong("values in parentheses, such as (a,b)"));
         }
@@ -161,7 +161,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn key(&mut self) -> Result<String, Wrong> {
+    fn key(&mut self) -> Result<String, SelectorError> {
         self.skip_spaces();
         let at = self.at;
         let key = self.word();
@@ -175,7 +175,7 @@ impl<'t> Reader<'t> {
     }
 
     /// A value may be empty.
-    fn value(&mut self) -> Result<String, Wrong> {
+    fn value(&mut self) -> Result<String, SelectorError> {
         self.skip_spaces();
         let at = self.at;
         let value = self.word();
@@ -212,7 +212,7 @@ impl<'t> Reader<'t> {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    fn wrong(&mut self, expected: &str) -> Wrong {
+    fn wrong(&mut self, expected: &str) -> SelectorError {
         let found = match self.peek() {
             None => "the end".to_owned(),
             Some(c @ ('<' | '>')) => format!("`{c}`, which compares numbers and is not supported"),
@@ -221,8 +221,8 @@ impl<'t> Reader<'t> {
         self.located(self.at, format!("expected {expected}, found {found}"))
     }
 
-    fn located(&self, byte: usize, why: String) -> Wrong {
-        Wrong { at: self.text[..byte].chars().count() + 1, why }
+    fn located(&self, byte: usize, why: String) -> SelectorError {
+        SelectorError { at: self.text[..byte].chars().count() + 1, why }
     }
 }
 

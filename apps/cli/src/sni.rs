@@ -5,17 +5,18 @@ mod usage;
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
+use contract::sni::{KnownSni, SniDestination};
 use resources::naming::{
     Kri,
-    sni::{self, Decoded},
+    sni::{self, DecodedSni},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    cell::{self, Column, text},
+    cell::{self, Column, line},
     cli::Global,
-    client::{query_value, segment},
-    config::Settings,
+    client::Document,
+    config::ClientSettings,
     control_planes::pair,
     failure::{Failure, Result},
     kri,
@@ -25,7 +26,7 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum SniCommand {
     Encode(Encode),
     Decode(Decode),
     Usage(usage::Usage),
@@ -72,21 +73,21 @@ pub struct Decode {
     output: PlainOutput,
 }
 
-impl Command {
+impl SniCommand {
     pub fn run(&self, global: &Global) -> Result<()> {
         match self {
-            Command::Encode(encode) => Ok(terminal::data(&format!("{}\n", encode.sni()?))?),
-            Command::Decode(decode) => decode.run(global),
-            Command::Usage(usage) => usage.run(global),
+            SniCommand::Encode(encode) => Ok(terminal::data(&format!("{}\n", encode.sni()?))?),
+            SniCommand::Decode(decode) => decode.run(global),
+            SniCommand::Usage(usage) => usage.run(global),
         }
     }
 }
 
-const COLUMNS: [Column; 4] = [
-    ("DESTINATION", |it| text(&it["kri"])),
-    ("PORT", |it| it["port"].to_string()),
-    ("DIALLED", |it| if it["dialled"] == true { "yes" } else { "no" }.to_owned()),
-    ("LISTED", |it| if it["listed"] == true { "yes" } else { "no" }.to_owned()),
+const COLUMNS: [Column<SniDestination>; 4] = [
+    ("DESTINATION", |it| line(&it.kri)),
+    ("PORT", |it| it.port.to_string()),
+    ("DIALLED", |it| if it.dialled { "yes" } else { "no" }.to_owned()),
+    ("LISTED", |it| if it.listed { "yes" } else { "no" }.to_owned()),
 ];
 
 impl Decode {
@@ -96,9 +97,8 @@ impl Decode {
         let known = if self.offline { Ok(None) } else { self.look_up(global, &mesh) };
         match known {
             Ok(Some(known)) => {
-                let destinations = known["destinations"].as_array().cloned().unwrap_or_default();
-                return self.output.show(&known, || {
-                    let (titles, rows) = cell::grid(&COLUMNS, destinations.iter());
+                return self.output.show(&known.sent, || {
+                    let (titles, rows) = cell::grid(&COLUMNS, &known.read.destinations);
                     output::table(&titles, rows)
                 });
             }
@@ -114,22 +114,23 @@ impl Decode {
         self.output.show(&value, || kri::fields(&value))
     }
 
-    /// What the control plane knows about the name; `None` if that is nothing.
-    fn look_up(&self, global: &Global, mesh: &str) -> Result<Option<Value>> {
-        let path = format!("/meshes/{}/_sni?value={}", segment(mesh), query_value(&self.sni));
-        let answer = Settings::load(global)?.client()?.get(&path)?;
-        let answer = answer.json("could not ask the control plane for a server name")?;
-        Ok(answer["items"].as_array().and_then(|items| items.first()).cloned())
+    /// Document of the control plane about the name; `None` if it knows nothing.
+    fn look_up(&self, global: &Global, mesh: &str) -> Result<Option<Document<KnownSni>>> {
+        let attempted = "could not ask the control plane for a server name";
+        let reply = ClientSettings::load(global)?.client()?.known_sni(mesh, &self.sni)?;
+        let Document { mut sent, read } = reply.document(attempted)?;
+        let first = read.items.into_iter().next();
+        Ok(first.map(|read| Document { sent: sent["items"][0].take(), read }))
     }
 }
 
 /// The mesh that a server name says, if it says it in full.
-fn mesh_of(read: &Decoded) -> Option<String> {
+fn mesh_of(read: &DecodedSni) -> Option<String> {
     match read {
-        Decoded::Kri(kri) => Some(kri.mesh.clone()),
-        Decoded::Hashed(hashed) => (!hashed.mesh_trimmed).then(|| hashed.mesh.clone()),
-        Decoded::Tags(tags) => tags.get("mesh").cloned(),
-        Decoded::Invalid(_) => None,
+        DecodedSni::Kri(kri) => Some(kri.mesh.clone()),
+        DecodedSni::Hashed(hashed) => (!hashed.mesh_trimmed).then(|| hashed.mesh.clone()),
+        DecodedSni::Tags(tags) => tags.get("mesh").cloned(),
+        DecodedSni::Invalid(_) => None,
     }
 }
 
@@ -167,22 +168,22 @@ impl Encode {
     }
 }
 
-fn shown(text: &str, read: Decoded) -> Result<Value> {
+fn shown(text: &str, read: DecodedSni) -> Result<Value> {
     match read {
-        Decoded::Kri(kri) => {
+        DecodedSni::Kri(kri) => {
             let mut value = json!({ "form": "kri" });
             if let (Value::Object(out), Value::Object(fields)) = (&mut value, kri::to_json(&kri)) {
                 out.extend(fields);
             }
             Ok(value)
         }
-        Decoded::Hashed(hashed) => Ok(json!({
+        DecodedSni::Hashed(hashed) => Ok(json!({
             "form": "hashed", "type": hashed.kind.name(), "mesh": hashed.mesh, "name": hashed.name,
             "port": hashed.port, "hash": format!("{:016x}", hashed.hash), "hashMatches": hashed.hash_matches,
             "trimmed": hashed.name_trimmed || hashed.mesh_trimmed,
         })),
-        Decoded::Tags(tags) => Ok(json!({ "form": "tags", "tags": tags })),
-        Decoded::Invalid(reason) => {
+        DecodedSni::Tags(tags) => Ok(json!({ "form": "tags", "tags": tags })),
+        DecodedSni::Invalid(reason) => {
             Err(Failure::invalid(format!("{text:?} is not a server name of the mesh: {reason}")))
         }
     }

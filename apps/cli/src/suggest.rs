@@ -1,11 +1,15 @@
 //! `suggest permissions`: what to write before everything else is refused.
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use contract::{
+    lenient::read_partly,
+    resource::Metadata,
+    suggestions::{DeniedCall, SeenCall, SuggestedPermission, Suggestions},
+};
 
 use crate::{
-    cell::{number, text},
-    client::{Client, query_value, segment},
+    cell::line,
+    client::{ApiClient, Document},
     failure::Result,
     output::{self, TableFormat},
     terminal,
@@ -14,7 +18,7 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub enum Suggest {
-    Permissions(Permissions),
+    Permissions(SuggestPermissions),
 }
 
 /// Suggest MeshTrafficPermissions for the calls that were seen
@@ -25,7 +29,7 @@ pub enum Suggest {
 /// lack. The YAML can be piped
 /// into `kumactl apply -f -`; who called is in its comments.
 #[derive(Debug, Args)]
-pub struct Permissions {
+pub struct SuggestPermissions {
     /// Mesh of the calls
     #[arg(short, long, default_value = DEFAULT_MESH)]
     mesh: String,
@@ -38,105 +42,96 @@ pub struct Permissions {
 }
 
 impl Suggest {
-    pub fn run(&self, client: &Client) -> Result<()> {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         let Suggest::Permissions(permissions) = self;
         permissions.run(client)
     }
 }
 
-impl Permissions {
-    fn run(&self, client: &Client) -> Result<()> {
-        let answer = ask(client, &self.mesh, self.service.as_deref())?;
-        warnings(&answer).iter().for_each(|warning| terminal::warn(warning));
-        let permissions = items(&answer["permissions"]);
-        if permissions.is_empty() {
-            let allowed = match number(&answer["alreadyAllowed"]) {
+impl SuggestPermissions {
+    fn run(&self, client: &ApiClient) -> Result<()> {
+        let Document { sent, read } = ask(client, &self.mesh, self.service.as_deref())?;
+        warnings(&read).iter().for_each(|warning| terminal::warn(warning));
+        if read.permissions.is_empty() {
+            let allowed = match read.already_allowed {
                 1 => "1 observed call is".to_owned(),
                 allowed => format!("{allowed} observed calls are"),
             };
             terminal::talk(&format!("nothing to suggest: {allowed} allowed already"));
         }
         let text = match self.format {
-            TableFormat::Yaml => documents(permissions),
-            TableFormat::Json => output::json(&answer),
-            TableFormat::Table => table(permissions),
+            TableFormat::Yaml => documents(&read.permissions),
+            TableFormat::Json => output::json(&sent),
+            TableFormat::Table => table(&read.permissions),
         };
         Ok(terminal::data(&text)?)
     }
 }
 
-/// What the control plane suggests.
-pub fn ask(client: &Client, mesh: &str, service: Option<&str>) -> Result<Value> {
-    let query = service.map(|service| format!("?service={}", query_value(service))).unwrap_or_default();
-    let path = format!("/meshes/{}/_suggestions{query}", segment(mesh));
-    client.get(&path)?.json(&format!("could not get suggestions for mesh {mesh:?}"))
+/// Suggestions of the control plane.
+pub fn ask(client: &ApiClient, mesh: &str, service: Option<&str>) -> Result<Document<Suggestions>> {
+    client.suggestions(mesh, service)?.document(&format!("could not get suggestions for mesh {mesh:?}"))
 }
 
-/// What suggestions lack, in sentences.
-pub fn warnings(answer: &Value) -> Vec<String> {
-    let mut said: Vec<String> = items(&answer["warnings"]).iter().map(text).collect();
-    said.extend(items(&answer["denied"]).iter().map(denial));
-    let unseen = items(&answer["unseen"]).iter().map(text);
-    said.extend(
-        unseen
-            .map(|it| format!("{it} was called by no one: once all else is refused, no client can call it")),
-    );
+/// Gaps of suggestions, in sentences.
+pub fn warnings(answer: &Suggestions) -> Vec<String> {
+    let mut said: Vec<String> = answer.warnings.iter().map(|warning| line(warning)).collect();
+    said.extend(answer.denied.iter().map(denial));
+    said.extend(answer.unseen.iter().map(|it| {
+        format!("{} was called by no one: once all else is refused, no client can call it", line(it))
+    }));
     said
 }
 
 /// A call that stays refused.
-pub fn denial(call: &Value) -> String {
-    let now = if call["getsThrough"] == true { "; some of these calls get through now" } else { "" };
+pub fn denial(call: &DeniedCall) -> String {
+    let now = if call.gets_through { "; some of these calls get through now" } else { "" };
     format!(
         "{} called {} (calls: {}, last {}); {} denies it, and no suggestion allows it{now}",
-        text(&call["caller"]),
-        text(&call["destination"]),
-        number(&call["count"]),
-        text(&call["lastSeen"]),
-        text(&call["policy"])
+        line(&call.caller),
+        line(&call.destination),
+        call.count,
+        line(&call.last_seen),
+        line(&call.policy)
     )
 }
 
 /// Permissions as YAML, with who called in comments.
-pub fn documents(permissions: &[Value]) -> String {
-    let documents = permissions.iter().map(|permission| {
-        let seen = items(&permission["evidence"]).iter().map(evidence);
-        let notes = items(&permission["notes"]).iter().map(|note| format!("note: {}", text(note)));
+pub fn documents<'a>(permissions: impl IntoIterator<Item = &'a SuggestedPermission>) -> String {
+    let documents = permissions.into_iter().map(|permission| {
+        let seen = permission.evidence.iter().map(evidence);
+        let notes = permission.notes.iter().map(|note| format!("note: {}", line(note)));
         let comments = seen.chain(notes).map(|line| format!("# {line}\n"));
-        format!("{}{}", comments.collect::<String>(), output::yaml(&permission["resource"]))
+        format!("{}{}", comments.collect::<String>(), output::yaml(&permission.resource))
     });
     documents.collect::<Vec<String>>().join("---\n")
 }
 
-fn evidence(call: &Value) -> String {
+fn evidence(call: &SeenCall) -> String {
     format!(
         "{} called {} (calls: {}, first {}, last {}){}",
-        text(&call["caller"]),
-        text(&call["destination"]),
-        number(&call["count"]),
-        text(&call["firstSeen"]),
-        text(&call["lastSeen"]),
-        if call["refused"] == true { "; it is refused now" } else { "" }
+        line(&call.caller),
+        line(&call.destination),
+        call.count,
+        line(&call.first_seen),
+        line(&call.last_seen),
+        if call.refused { "; it is refused now" } else { "" }
     )
 }
 
-fn table(permissions: &[Value]) -> String {
+fn table(permissions: &[SuggestedPermission]) -> String {
     let mut rows = Vec::new();
     for permission in permissions {
-        for call in items(&permission["evidence"]) {
+        for call in &permission.evidence {
             rows.push(vec![
-                text(&permission["resource"]["name"]),
-                text(&call["caller"]),
-                text(&call["destination"]),
-                number(&call["count"]).to_string(),
-                text(&call["firstSeen"]),
-                text(&call["lastSeen"]),
+                line(&read_partly::<Metadata>(&permission.resource).name),
+                line(&call.caller),
+                line(&call.destination),
+                call.count.to_string(),
+                line(&call.first_seen),
+                line(&call.last_seen),
             ]);
         }
     }
     output::table(&["PERMISSION", "CALLER", "DESTINATION", "CALLS", "FIRST SEEN", "LAST SEEN"], rows)
-}
-
-pub fn items(list: &Value) -> &[Value] {
-    list.as_array().map_or(&[], Vec::as_slice)
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use resources::Key;
 
 use crate::{
-    client::Client,
+    client::ApiClient,
     failure::{Failure, Result},
     types::{DEFAULT_MESH, Type},
 };
@@ -23,7 +23,7 @@ pub struct OneResource {
 }
 
 impl OneResource {
-    pub fn target(&self, client: &Client) -> Result<Target> {
+    pub fn target(&self, client: &ApiClient) -> Result<NamedResource> {
         let names: Vec<String> = self.name.iter().cloned().collect();
         let mut named = match Targets::read(&self.kind, &names, &self.mesh, client)? {
             Targets::Named(named) => named.into_iter(),
@@ -40,24 +40,24 @@ impl OneResource {
 
 /// One resource that is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct NamedResource {
     pub kind: Type,
     /// Ignored for types that are in no mesh.
     pub mesh: String,
     pub name: String,
 }
 
-/// What a command is about.
+/// Resources that a command is about.
 #[derive(Debug)]
 pub enum Targets {
     /// Every resource of a type.
     All(Type),
-    Named(Vec<Target>),
+    Named(Vec<NamedResource>),
 }
 
 impl Targets {
     /// Reads the words after a command: a type, a type and names, or types with names as `-o name` prints them.
-    pub fn read(kind: &str, names: &[String], mesh: &str, client: &Client) -> Result<Targets> {
+    pub fn read(kind: &str, names: &[String], mesh: &str, client: &ApiClient) -> Result<Targets> {
         if kind.contains('/') {
             let words = std::iter::once(kind).chain(names.iter().map(String::as_str));
             let named = words.map(|word| {
@@ -70,7 +70,7 @@ impl Targets {
                         kind.name.to_lowercase()
                     )));
                 }
-                Ok(Target { kind, mesh: own_mesh.unwrap_or(mesh).to_owned(), name: name.to_owned() })
+                Ok(NamedResource { kind, mesh: own_mesh.unwrap_or(mesh).to_owned(), name: name.to_owned() })
             });
             return Ok(Targets::Named(named.collect::<Result<_>>()?));
         }
@@ -78,19 +78,22 @@ impl Targets {
         if names.is_empty() {
             return Ok(Targets::All(kind));
         }
-        let named = names.iter().map(|name| match name.contains('/') {
-            true => Err(Failure::invalid(format!(
-                "{name:?} is not a name: write either TYPE NAME… or TYPE/NAME…, such as {}/{}",
-                kind.name.to_lowercase(),
-                name.rsplit('/').next().unwrap_or_default()
-            ))),
-            false => Ok(Target { kind: kind.clone(), mesh: mesh.to_owned(), name: name.clone() }),
+        let named = names.iter().map(|name| {
+            if name.contains('/') {
+                Err(Failure::invalid(format!(
+                    "{name:?} is not a name: write either TYPE NAME… or TYPE/NAME…, such as {}/{}",
+                    kind.name.to_lowercase(),
+                    name.rsplit('/').next().unwrap_or_default()
+                )))
+            } else {
+                Ok(NamedResource { kind: kind.clone(), mesh: mesh.to_owned(), name: name.clone() })
+            }
         });
         Ok(Targets::Named(named.collect::<Result<_>>()?))
     }
 }
 
-impl Target {
+impl NamedResource {
     /// The path in the REST API.
     pub fn path(&self) -> String {
         self.kind.item(&self.mesh, &self.name)
@@ -102,9 +105,13 @@ impl Target {
     }
 }
 
-impl From<&Key> for Target {
-    fn from(key: &Key) -> Target {
-        Target { kind: Type::of_kind(key.kind), mesh: key.mesh.to_string(), name: key.name.to_string() }
+impl From<&Key> for NamedResource {
+    fn from(key: &Key) -> NamedResource {
+        NamedResource {
+            kind: Type::of_kind(key.kind),
+            mesh: key.mesh.to_string(),
+            name: key.name.to_string(),
+        }
     }
 }
 

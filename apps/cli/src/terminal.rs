@@ -38,7 +38,7 @@ fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether the text can be shown as it is.
+/// True if the text can be shown as it is.
 pub fn is_printable(text: &str) -> bool {
     !text.contains(commands)
 }

@@ -1,13 +1,13 @@
-//! Which type of resource a user means, and its path in the REST API.
+//! Types of resources by the user's spelling, and their paths in the REST API.
 //!
 //! Types this client knows are found without asking. Any other spelling is looked up in what the
 //! control plane says it serves, so that a newer control plane's types can be read and deleted.
 
+use contract::index::ResourceType;
 use resources::{Kind, Scope, superseded::SUPERSEDED};
-use serde_json::Value;
 
 use crate::{
-    client::{Client, segment},
+    client::{ApiClient, segment},
     failure::{Failure, Result},
     nearest::nearest,
     terminal,
@@ -38,37 +38,33 @@ impl Type {
     }
 
     /// Reads `mesh`, `meshes`, `virtual-outbound`, `MeshTimeout`, `mt`, ….
-    pub fn resolve(spelling: &str, client: &Client) -> Result<Type> {
+    pub fn resolve(spelling: &str, client: &ApiClient) -> Result<Type> {
         let wanted = normal(spelling);
         if let Some(kind) = served_kinds().find(|kind| spellings(*kind).contains(&wanted)) {
             return Ok(Type::of_kind(kind));
         }
-        let served = client.get("/_resources").ok().and_then(|answer| answer.json("listing types").ok());
-        let served = served.as_ref().and_then(|answer| answer["resources"].as_array());
-        let found = served.into_iter().flatten().find(|served| {
-            let text = |field: &str| normal(served[field].as_str().unwrap_or_default());
-            [
-                text("name"),
-                text("path"),
-                text("shortName"),
-                text("singularDisplayName"),
-                text("pluralDisplayName"),
-            ]
-            .contains(&wanted)
-                || format!("{}s", text("name")) == wanted
+        let served =
+            client.resource_types().and_then(|reply| reply.read("listing types")).unwrap_or_default();
+        let found = served.resources.iter().find(|served| {
+            let ResourceType { name, path, short_name, singular_display_name, plural_display_name, .. } =
+                served;
+            [&**name, &**path, &**short_name, singular_display_name, plural_display_name]
+                .iter()
+                .any(|spelling| normal(spelling) == wanted)
+                || format!("{}s", normal(name)) == wanted
         });
-        found.and_then(Type::served).ok_or_else(|| Failure::invalid(unknown(spelling)))
+        found.map(Type::served).ok_or_else(|| Failure::invalid(unknown(spelling)))
     }
 
     /// A type as the control plane describes it among those it serves.
-    pub fn served(served: &Value) -> Option<Type> {
-        let name = terminal::one_line(served["name"].as_str()?);
-        Some(Type {
+    pub fn served(served: &ResourceType) -> Type {
+        let name = terminal::one_line(&served.name);
+        Type {
             kind: Kind::by_name(&name),
             name,
-            path: served["path"].as_str()?.to_owned(),
-            in_mesh: served["scope"] == "Mesh",
-        })
+            path: served.path.clone().into_owned(),
+            in_mesh: served.scope == "Mesh",
+        }
     }
 
     /// The collection: of one mesh, or of all of them.
@@ -93,7 +89,7 @@ impl Type {
     }
 }
 
-/// Why there is no such type, and which one may be meant.
+/// Error for an unknown type, with the one that may be meant.
 fn unknown(spelling: &str) -> String {
     let wanted = normal(spelling);
     let superseded = SUPERSEDED.iter().find(|kind| {

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::{cell, cli::Global, config::Settings, failure::Result, output::PlainOutput, terminal};
+use crate::{cell, cli::Global, config::ClientSettings, failure::Result, output::PlainOutput, terminal};
 
 /// The version of Kuma whose API this client speaks.
 pub const SPEAKS: &str = "2.14";
@@ -39,14 +39,15 @@ impl Version {
 }
 
 fn server(global: &Global) -> Result<Value> {
-    Settings::load(global)?.client()?.get("/")?.json("asking the control plane for its version")
+    ClientSettings::load(global)?.client()?.get("/")?.json("asking the control plane for its version")
 }
 
 fn brief(shown: &Value) -> String {
     let line = |side: &str, label: &str| {
         let of = shown.get(side)?;
         let text = |field: &str| of.get(field).filter(|value| value.is_string()).map(cell::text);
-        let (product, version) = (text("product")?, text("version")?);
+        let product = text("product")?;
+        let version = text("version")?;
         // A control plane of ours says which Kuma it speaks where clients of Kuma look for it.
         match (text("implementation"), text("implementationVersion")) {
             (Some(own), Some(own_version)) => {

@@ -6,16 +6,26 @@ use std::{
 };
 
 use clap::Args;
-use resources::Kind;
+use contract::{
+    lenient::read_partly,
+    overview::DataplaneOverview,
+    resource::{ShownResource, SpecAndStatus},
+    sync::{ProxySync, ProxySyncState},
+};
+use resources::{
+    Kind, NoStatus,
+    kinds::{dataplane::InboundState, service_status::Condition, workload::Proxies},
+};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    cell::{number, text},
-    client::{Answer, Client, parse_timeout},
+    cell::{ago, line},
+    client::{ApiClient, ApiResponse, parse_timeout},
     failure::{Failure, Result},
-    insight,
-    proxy::status,
-    target::{OneResource, Target},
+    insight::Connection,
+    proxy::status::{self, ProxyStatus},
+    target::{NamedResource, OneResource},
     terminal,
     types::Type,
 };
@@ -54,15 +64,15 @@ pub struct Wait {
     #[command(flatten)]
     resource: OneResource,
     /// State to wait for: online, synced, ready, deleted or condition=NAME
-    #[arg(long = "for", value_name = "STATE", value_parser = State::parse)]
-    state: State,
-    /// How long to wait; 0s looks once
+    #[arg(long = "for", value_name = "STATE", value_parser = AwaitedState::parse)]
+    state: AwaitedState,
+    /// Longest wait; 0s looks once
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_timeout)]
     timeout: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum AwaitedState {
     Online,
     Synced,
     Ready,
@@ -70,30 +80,30 @@ enum State {
     Condition(String),
 }
 
-impl State {
-    fn parse(text: &str) -> std::result::Result<State, String> {
+impl AwaitedState {
+    fn parse(text: &str) -> std::result::Result<AwaitedState, String> {
         match text {
-            "online" => Ok(State::Online),
-            "synced" => Ok(State::Synced),
-            "ready" => Ok(State::Ready),
-            "deleted" | "delete" => Ok(State::Deleted),
+            "online" => Ok(AwaitedState::Online),
+            "synced" => Ok(AwaitedState::Synced),
+            "ready" => Ok(AwaitedState::Ready),
+            "deleted" | "delete" => Ok(AwaitedState::Deleted),
             other => match other.strip_prefix("condition=").filter(|name| !name.is_empty()) {
-                Some(name) => Ok(State::Condition(name.to_owned())),
+                Some(name) => Ok(AwaitedState::Condition(name.to_owned())),
                 None => Err("it is online, synced, ready, deleted or condition=NAME".to_owned()),
             },
         }
     }
 }
 
-/// What one look found.
+/// Result of one look.
 enum Look {
     Reached,
-    /// What is missing.
+    /// Missing condition.
     Missing(String),
 }
 
 impl Wait {
-    pub fn run(&self, client: &Client) -> Result<()> {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         let target = self.resource.target(client)?;
         self.check(&target.kind)?;
         let started = Instant::now();
@@ -127,13 +137,13 @@ impl Wait {
     /// A state that resources of the type never have is a mistake.
     fn check(&self, kind: &Type) -> Result<()> {
         let possible = match &self.state {
-            State::Online => kind.kind.is_some_and(|kind| kind.descriptor().insight.is_some()),
-            State::Synced => kind.kind == Some(Kind::Dataplane),
-            State::Ready => {
+            AwaitedState::Online => kind.kind.is_some_and(|kind| kind.descriptor().insight.is_some()),
+            AwaitedState::Synced => kind.kind == Some(Kind::Dataplane),
+            AwaitedState::Ready => {
                 kind.kind.is_none_or(|kind| kind == Kind::Dataplane || kind.descriptor().has_status)
             }
-            State::Condition(_) => kind.kind.is_none_or(|kind| kind.descriptor().has_status),
-            State::Deleted => true,
+            AwaitedState::Condition(_) => kind.kind.is_none_or(|kind| kind.descriptor().has_status),
+            AwaitedState::Deleted => true,
         };
         if possible {
             return Ok(());
@@ -147,13 +157,13 @@ impl Wait {
         Err(Failure::invalid(format!("a {} is never {}: wait for {states}", kind.name, self.state.name())))
     }
 
-    fn path(&self, target: &Target) -> String {
+    fn path(&self, target: &NamedResource) -> String {
         let item = target.path();
         let connects = target.kind.kind.is_some_and(|kind| kind.descriptor().insight.is_some());
-        if connects && self.state != State::Deleted { format!("{item}/_overview") } else { item }
+        if connects && self.state != AwaitedState::Deleted { format!("{item}/_overview") } else { item }
     }
 
-    fn look(&self, target: &Target, get: &dyn Fn(&str) -> Result<Answer>) -> Result<Look> {
+    fn look(&self, target: &NamedResource, get: &dyn Fn(&str) -> Result<ApiResponse>) -> Result<Look> {
         let found = match get(&self.path(target)) {
             Ok(answer) => self.judge(target, answer)?,
             // It may be starting.
@@ -161,20 +171,21 @@ impl Wait {
         };
         let is_proxy = target.kind.kind == Some(Kind::Dataplane);
         match found {
-            Look::Reached if is_proxy && matches!(self.state, State::Synced | State::Ready) => {
+            Look::Reached if is_proxy && matches!(self.state, AwaitedState::Synced | AwaitedState::Ready) => {
                 follows(get(&format!("{}/_sync", target.path())))
             }
             found => Ok(found),
         }
     }
 
-    /// What the resource, or its overview, says.
-    fn judge(&self, target: &Target, answer: Answer) -> Result<Look> {
-        let (kind, what) = (&target.kind, target.describe());
+    /// Looks at the resource, or its overview.
+    fn judge(&self, target: &NamedResource, answer: ApiResponse) -> Result<Look> {
+        let kind = &target.kind;
+        let what = target.describe();
         // A mesh that is gone took the resource with it; one that is not there yet may come.
         if answer.status == 404 {
             return Ok(match self.state {
-                State::Deleted => Look::Reached,
+                AwaitedState::Deleted => Look::Reached,
                 _ => Look::Missing(format!("there is no {what}")),
             });
         }
@@ -184,48 +195,57 @@ impl Wait {
         }
         let found = answer.json(&format!("could not look at {what}"))?;
         let missing = match &self.state {
-            State::Deleted => Some("it exists".to_owned()),
-            State::Online => offline(kind, &found),
-            State::Synced => unsynced(&found),
-            State::Ready if kind.kind == Some(Kind::Dataplane) => {
-                unsynced(&found).or_else(|| unready(&found))
+            AwaitedState::Deleted => Some("it exists".to_owned()),
+            AwaitedState::Online => offline(kind, &found),
+            AwaitedState::Synced => unsynced(&ShownResource::read(&found)),
+            AwaitedState::Ready if kind.kind == Some(Kind::Dataplane) => {
+                let overview = ShownResource::read(&found);
+                unsynced(&overview).or_else(|| unready(&overview.of))
             }
-            State::Ready if !found["status"]["dataplaneProxies"].is_null() => unserved(&found),
-            State::Ready => without_condition(&found, "Ready"),
-            State::Condition(name) => without_condition(&found, name),
+            AwaitedState::Ready => {
+                let status = Observed::of(&found);
+                match &status.dataplane_proxies {
+                    Some(proxies) => unserved(proxies),
+                    None => status.without_condition("Ready"),
+                }
+            }
+            AwaitedState::Condition(name) => Observed::of(&found).without_condition(name),
         };
         Ok(missing.map_or(Look::Reached, Look::Missing))
     }
 }
 
-impl State {
+impl AwaitedState {
     fn name(&self) -> String {
         match self {
-            State::Online => "online".to_owned(),
-            State::Synced => "synced".to_owned(),
-            State::Ready => "ready".to_owned(),
-            State::Deleted => "deleted".to_owned(),
-            State::Condition(name) => format!("in condition {name}"),
+            AwaitedState::Online => "online".to_owned(),
+            AwaitedState::Synced => "synced".to_owned(),
+            AwaitedState::Ready => "ready".to_owned(),
+            AwaitedState::Deleted => "deleted".to_owned(),
+            AwaitedState::Condition(name) => format!("in condition {name}"),
         }
     }
 }
 
-/// Why something is not connected, if it is not.
+/// Reason why something is not connected, if it is not.
 fn offline(kind: &Type, overview: &Value) -> Option<String> {
-    let kind = kind.kind.and_then(|kind| kind.descriptor().insight);
-    let insight = kind.map_or(&Value::Null, |kind| insight::of(kind, overview));
-    if insight::is_online(insight) {
+    let insight = kind.kind.and_then(|kind| kind.descriptor().insight);
+    unconnected(&insight.map(|insight| Connection::of(insight, overview)).unwrap_or_default())
+}
+
+fn unconnected(connection: &Connection) -> Option<String> {
+    if connection.online {
         return None;
     }
-    Some(match insight::last_connected(insight).as_str() {
-        "never" => "it has never connected".to_owned(),
-        ago => format!("it is offline; its last connection began {ago} ago"),
+    Some(match connection.connect_time {
+        None => "it has never connected".to_owned(),
+        began => format!("it is offline; its last connection began {} ago", ago(began)),
     })
 }
 
-/// Whether a proxy runs what every change made until now comes to. Its insight is written now and then, and may be older
-/// than the change that is waited for.
-fn follows(asked: Result<Answer>) -> Result<Look> {
+/// True if a proxy runs the result of every change made until now. Its insight is written now and then, and may be
+/// older than the change that is waited for.
+fn follows(asked: Result<ApiResponse>) -> Result<Look> {
     let answer = match asked {
         Ok(answer) if answer.status >= 500 => return Ok(Look::Missing(answer.refusal())),
         // Kuma does not answer this; its insight is all there is.
@@ -233,69 +253,79 @@ fn follows(asked: Result<Answer>) -> Result<Look> {
         Ok(answer) => answer.json("could not find out whether the proxy follows")?,
         Err(unreachable) => return Ok(Look::Missing(unreachable.to_string())),
     };
-    Ok(match answer["state"].as_str() {
-        Some("behind") => Look::Missing("it has not acknowledged the last changes yet".to_owned()),
-        Some("rejected") => Look::Missing("it rejected a part of the last changes".to_owned()),
+    Ok(match read_partly::<ProxySync>(&answer).state {
+        ProxySyncState::Behind => Look::Missing("it has not acknowledged the last changes yet".to_owned()),
+        ProxySyncState::Rejected => Look::Missing("it rejected a part of the last changes".to_owned()),
         // One that is connected to another control plane has its insight only.
-        _ => Look::Reached,
+        ProxySyncState::Synced | ProxySyncState::Unknown => Look::Reached,
     })
 }
 
-fn unsynced(overview: &Value) -> Option<String> {
-    let of = status::status(overview);
-    match of["state"].as_str() {
-        Some("synced") => None,
-        Some("offline") => offline(&Type::of_kind(Kind::Dataplane), overview),
-        Some("rejected") => {
-            let rejection = &of["rejections"][0];
-            let (name, message) = (text(&rejection["name"]), text(&rejection["message"]));
-            Some(format!("it rejected {name}: {message}"))
+fn unsynced(overview: &ShownResource<DataplaneOverview>) -> Option<String> {
+    let of = ProxyStatus::read(overview);
+    match of.state {
+        Some(status::State::Synced) => None,
+        Some(status::State::Offline) => {
+            unconnected(&Connection::newest(&overview.of.dataplane_insight.subscriptions))
         }
-        Some(_) => {
-            let stale = of["types"].as_object().into_iter().flatten();
-            let stale = stale.filter(|(_, of)| of["state"] == "stale").map(|(kind, _)| kind.to_uppercase());
-            Some(format!(
-                "it has not answered yet to what it was sent ({})",
-                stale.collect::<Vec<_>>().join(", ")
-            ))
+        Some(status::State::Rejected) => {
+            // It is in this state because of one.
+            of.rejections.first().map(|it| format!("it rejected {}: {}", line(&it.name), line(&it.message)))
+        }
+        Some(status::State::Stale) => {
+            let stale = of.types.iter().filter(|(_, of)| of.state == Some(status::State::Stale));
+            let stale: Vec<String> = stale.map(|(kind, _)| kind.to_uppercase()).collect();
+            Some(format!("it has not answered yet to what it was sent ({})", stale.join(", ")))
         }
         None => Some("nothing was sent to it yet".to_owned()),
     }
 }
 
-/// Which inbounds of a proxy do not take traffic.
-fn unready(overview: &Value) -> Option<String> {
-    let inbounds = overview["dataplane"]["networking"]["inbound"].as_array();
+/// Inbounds of a proxy that do not take traffic.
+fn unready(of: &DataplaneOverview) -> Option<String> {
+    let inbounds = of.dataplane.networking.iter().flat_map(|networking| &networking.inbound);
     let waiting: Vec<String> = inbounds
-        .into_iter()
-        .flatten()
-        .filter(|inbound| inbound["state"] == "NotReady" || inbound["health"]["ready"] == false)
-        .map(|inbound| text(&inbound["port"]))
+        .filter(|inbound| {
+            let unhealthy = inbound.health.as_ref().is_some_and(|health| !health.ready);
+            inbound.state == InboundState::NotReady || unhealthy
+        })
+        .map(|inbound| inbound.port.to_string())
         .collect();
     (!waiting.is_empty()).then(|| format!("the application is not ready on port {}", waiting.join(", ")))
 }
 
-/// Why no proxy takes the calls of a service.
-fn unserved(service: &Value) -> Option<String> {
-    let of = &service["status"]["dataplaneProxies"];
-    let count = |field: &str| number(&of[field]);
-    match (count("total"), count("connected"), count("healthy")) {
-        (0, ..) => Some("it selects no proxy".to_owned()),
-        (total, 0, _) => Some(format!("none of its {total} proxies is connected")),
-        (total, _, 0) => Some(format!("none of its {total} proxies is healthy")),
-        _ => None,
+/// The parts of statuses that say whether a resource of any kind is ready.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Observed {
+    conditions: Vec<Condition>,
+    dataplane_proxies: Option<Proxies>,
+}
+
+impl Observed {
+    fn of(resource: &Value) -> Observed {
+        read_partly::<SpecAndStatus<NoStatus, Observed>>(resource).status
+    }
+
+    fn without_condition(&self, name: &str) -> Option<String> {
+        match self.conditions.iter().find(|condition| condition.type_ == name) {
+            Some(condition) if condition.status == "True" => None,
+            Some(condition) => {
+                let mut words = vec![line(&condition.reason), line(&condition.message)];
+                words.retain(|word| !word.is_empty());
+                Some(format!("condition {name} is {}: {}", line(&condition.status), words.join(": ")))
+            }
+            None => Some(format!("its status has no condition {name}")),
+        }
     }
 }
 
-fn without_condition(found: &Value, name: &str) -> Option<String> {
-    let conditions = found["status"]["conditions"].as_array();
-    match conditions.into_iter().flatten().find(|condition| condition["type"] == name) {
-        Some(condition) if condition["status"] == "True" => None,
-        Some(condition) => {
-            let words = [text(&condition["reason"]), text(&condition["message"])];
-            let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
-            Some(format!("condition {name} is {}: {}", text(&condition["status"]), words.join(": ")))
-        }
-        None => Some(format!("its status has no condition {name}")),
+/// Reason why no proxy takes the calls of a service.
+fn unserved(proxies: &Proxies) -> Option<String> {
+    match proxies {
+        Proxies { total: 0, .. } => Some("it selects no proxy".to_owned()),
+        Proxies { total, connected: 0, .. } => Some(format!("none of its {total} proxies is connected")),
+        Proxies { total, healthy: 0, .. } => Some(format!("none of its {total} proxies is healthy")),
+        Proxies { .. } => None,
     }
 }

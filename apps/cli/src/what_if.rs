@@ -1,50 +1,52 @@
-//! What applying something would do, computed by the control plane: for `apply --dry-run=server` and `diff`.
+//! Consequences of applying something, computed by the control plane: for `apply --dry-run=server` and `diff`.
 
+use contract::{
+    access::AccessVerdict,
+    problem::InvalidParameter,
+    what_if::{
+        WhatIf, WhatIfAction, WhatIfChange, WhatIfClass, WhatIfConsequences, WhatIfDeletion, WhatIfDiff,
+        WhatIfEdge, WhatIfEdges, WhatIfName, WhatIfPolicy, WhatIfProblem, WhatIfProxies, WhatIfRefusal,
+        WhatIfRequest, WhatIfResourceAction,
+    },
+};
 use resources::{Kind, Scope};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
-    apply::plan::Planned,
-    cell::{self, Column, number, text},
-    client::{Client, query_value, segment},
+    apply::plan::PlannedResource,
+    cell::{self, Column, line, text},
+    client::{ApiClient, Document},
     failure::{Failure, Result},
     output,
-    target::Target,
+    target::NamedResource,
     types::DEFAULT_MESH,
 };
 
-/// What is asked.
-pub struct Question<'a> {
-    pub planned: &'a [Planned],
-    pub deletions: &'a [Target],
+/// Question to the control plane.
+pub struct WhatIfQuestion<'a> {
+    pub planned: &'a [PlannedResource],
+    pub deletions: &'a [NamedResource],
     /// The mesh to ask about where no resource says one.
     pub mesh: &'a str,
     /// The proxies whose configuration is shown as a difference; `*` for all.
     pub proxies: &'a [String],
 }
 
-impl Question<'_> {
+impl WhatIfQuestion<'_> {
     /// Asks the control plane. What it would refuse is a failure.
-    pub fn ask(&self, client: &Client) -> Result<Value> {
-        let resources: Vec<&Value> = self.planned.iter().map(|planned| &planned.body).collect();
-        let delete = self.deletions.iter().map(|Target { kind, mesh, name }| {
-            let mut deletion = json!({ "type": kind.name, "name": name });
-            if kind.in_mesh {
-                deletion["mesh"] = json!(mesh);
-            }
-            deletion
-        });
-        let body = json!({ "resources": resources, "delete": delete.collect::<Vec<_>>() });
-        let diffs: Vec<String> =
-            self.proxies.iter().map(|name| format!("diff={}", query_value(name))).collect();
-        let query = if diffs.is_empty() { String::new() } else { format!("?{}", diffs.join("&")) };
-        let path = format!("/meshes/{}/_what-if{query}", segment(&self.about()));
+    pub fn ask(&self, client: &ApiClient) -> Result<Document<WhatIf>> {
+        let deletion = |NamedResource { kind, mesh, name }: &NamedResource| WhatIfDeletion {
+            r#type: kind.name.clone(),
+            name: name.clone(),
+            mesh: kind.in_mesh.then(|| mesh.clone()),
+        };
+        let request = WhatIfRequest {
+            resources: self.planned.iter().map(|planned| planned.body.clone()).collect(),
+            delete: self.deletions.iter().map(deletion).collect(),
+        };
         let attempted = "could not determine what this would do";
-        let answer = client.post(&path, &body)?.json(attempted)?;
-        if !answer["changes"].is_array() {
-            return Err(Failure::failed(format!("{attempted}: the answer has no changes")));
-        }
-        match refusals(&answer) {
+        let answer = client.what_if(&self.about(), &request, self.proxies)?.document(attempted)?;
+        match refusals(&answer.read) {
             None => Ok(answer),
             Some(refusals) => {
                 Err(Failure::failed(format!("the control plane would refuse this\n{refusals}")))
@@ -54,8 +56,8 @@ impl Question<'_> {
 
     /// The mesh that the question is put to.
     fn about(&self) -> String {
-        let in_mesh = |planned: &&Planned| planned.draft.kind().descriptor().scope == Scope::Mesh;
-        let is_mesh = |planned: &&Planned| planned.draft.kind() == Kind::Mesh;
+        let in_mesh = |planned: &&PlannedResource| planned.draft.kind().descriptor().scope == Scope::Mesh;
+        let is_mesh = |planned: &&PlannedResource| planned.draft.kind() == Kind::Mesh;
         let keys = || self.planned.iter();
         let mesh = keys().find(in_mesh).map(|planned| planned.draft.key.mesh.to_string());
         let mesh = mesh.or_else(|| keys().find(is_mesh).map(|planned| planned.draft.key.name.to_string()));
@@ -67,91 +69,106 @@ impl Question<'_> {
     }
 }
 
-/// Whether anything would be different.
-pub fn differs(answer: &Value) -> bool {
-    each(&answer["changes"]).any(|change| change["action"] != "unchanged")
+/// True if anything would be different.
+pub fn differs(answer: &WhatIf) -> bool {
+    answer.changes.iter().any(|change| change.action != WhatIfAction::Unchanged)
 }
 
 /// Warnings of the control plane, which would accept everything.
-pub fn warnings(answer: &Value) -> Vec<String> {
-    let of = |change: &Value| -> Vec<String> {
-        each(&change["warnings"]).map(|warning| format!("{}: {}", label(change), text(warning))).collect()
+pub fn warnings(answer: &WhatIf) -> Vec<String> {
+    let of = |change: &WhatIfChange| -> Vec<String> {
+        let label = label(&change.of);
+        change.warnings.iter().map(|warning| format!("{label}: {}", line(warning))).collect()
     };
-    each(&answer["changes"]).flat_map(of).collect()
+    answer.changes.iter().flat_map(of).collect()
 }
 
 /// The answer for a reader.
-pub fn table(answer: &Value) -> String {
+pub fn table(answer: &WhatIf) -> String {
     let mut out = String::new();
-    for change in each(&answer["changes"]) {
-        let action = match change["action"].as_str() {
-            Some("create") => "would be created",
-            Some("update") => "would be updated",
-            Some("delete") => "would be deleted",
-            _ => "is unchanged",
+    for change in &answer.changes {
+        let action = match change.action {
+            WhatIfAction::Create => "would be created",
+            WhatIfAction::Update => "would be updated",
+            WhatIfAction::Delete => "would be deleted",
+            WhatIfAction::Unchanged => "is unchanged",
         };
-        out.push_str(&format!("{} {action}\n", label(change)));
+        out.push_str(&format!("{} {action}\n", label(&change.of)));
     }
-    out + &proxies(&answer["proxies"])
-        + &problems(&answer["problems"])
-        + &edges(&answer["edges"])
-        + &policies(&answer["policies"])
-        + &not_looked_at(&answer["notLookedAt"])
-        + &diffs(&answer["proxies"]["diffs"])
-}
-
-fn each(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
+    let WhatIfConsequences {
+        proxies: changed,
+        problems: wrong,
+        edges: access,
+        policies: idle,
+        not_looked_at: left_out,
+    } = &answer.consequences;
+    out + &proxies(changed)
+        + &problems(wrong)
+        + &edges(access)
+        + &policies(idle)
+        + &not_looked_at(left_out)
+        + &diffs(&changed.diffs)
 }
 
 /// `MeshTimeout "slow" in mesh "default"`.
-fn label(of: &Value) -> String {
-    let (kind, name, mesh) = (text(&of["type"]), text(&of["name"]), text(&of["mesh"]));
+fn label(of: &WhatIfName) -> String {
+    labelled(&of.r#type, &of.name, &of.mesh)
+}
+
+fn labelled(kind: &str, name: &str, mesh: &str) -> String {
+    let kind = line(kind);
+    let name = line(name);
+    let mesh = line(mesh);
     if mesh.is_empty() { format!("{kind} {name:?}") } else { format!("{kind} {name:?} in mesh {mesh:?}") }
 }
 
-fn refusals(answer: &Value) -> Option<String> {
-    let told: Vec<String> = each(&answer["refused"]).flat_map(reasons).map(|(_, reason)| reason).collect();
+fn refusals(answer: &WhatIf) -> Option<String> {
+    let told: Vec<String> = answer.refused.iter().flat_map(reasons).map(|reason| reason.text).collect();
     (!told.is_empty()).then(|| told.join("\n"))
 }
 
-/// Why a resource would be refused: fields, each with a sentence that names the resource. What is not about a field has
-/// none.
-pub fn reasons(of: &Value) -> Vec<(String, String)> {
-    let (problem, label) = (&of["problem"], label(of));
-    let causes: Vec<(String, String)> = each(&problem["invalid_parameters"])
-        .map(|cause| {
-            let field = text(&cause["field"]);
-            let reason = format!("{label}: {field}: {}", text(&cause["reason"]));
-            (field, reason)
-        })
-        .collect();
-    match causes.is_empty() {
-        true => {
-            let reason = format!("{label}: {}: {}", text(&problem["title"]), text(&problem["detail"]));
-            vec![(String::new(), reason)]
-        }
-        false => causes,
-    }
+/// A reason why a resource would be refused.
+#[derive(Debug)]
+pub struct RefusalReason {
+    /// Empty for what is not about a field.
+    pub field: String,
+    /// A sentence that names the resource.
+    pub text: String,
 }
 
-const CLASSES: [Column; 6] = [
-    ("MESH", |class| text(&class["mesh"])),
-    ("PROXIES", |class| match (text(&class["proxies"][0]), number(&class["count"])) {
-        (first, 0 | 1) => first,
-        (first, count) => format!("{first} and {} alike", count - 1),
+pub fn reasons(of: &WhatIfRefusal) -> Vec<RefusalReason> {
+    let label = label(&of.of);
+    let problem = &of.problem;
+    if problem.invalid_parameters.is_empty() {
+        let text = format!("{label}: {}: {}", line(&problem.title), line(&problem.detail));
+        return vec![RefusalReason { field: String::new(), text }];
+    }
+    let reason = |parameter: &InvalidParameter| {
+        let field = line(&parameter.field);
+        RefusalReason { text: format!("{label}: {field}: {}", line(&parameter.reason)), field }
+    };
+    problem.invalid_parameters.iter().map(reason).collect()
+}
+
+const CLASSES: [Column<WhatIfClass>; 6] = [
+    ("MESH", |class| line(&class.mesh)),
+    ("PROXIES", |class| match class.count {
+        0 | 1 => first(class),
+        count => format!("{} and {} alike", first(class), count - 1),
     }),
-    ("ADDED", |class| text(&class["added"])),
-    ("CHANGED", |class| text(&class["changed"])),
-    ("REMOVED", |class| text(&class["removed"])),
-    ("BYTES", |class| format!("{} → {}", text(&class["bytesBefore"]), text(&class["bytesAfter"]))),
+    ("ADDED", |class| class.added.to_string()),
+    ("CHANGED", |class| class.changed.to_string()),
+    ("REMOVED", |class| class.removed.to_string()),
+    ("BYTES", |class| format!("{} → {}", class.bytes_before, class.bytes_after)),
 ];
 
-fn proxies(proxies: &Value) -> String {
-    let count = |field: &str| number(&proxies[field]);
-    let (connected, affected, compared, changed) =
-        (count("connected"), count("affected"), count("compared"), count("changed"));
-    if changed == 0 && compared == affected {
+fn first(class: &WhatIfClass) -> String {
+    class.proxies.first().map(|name| line(name)).unwrap_or_default()
+}
+
+fn proxies(proxies: &WhatIfProxies) -> String {
+    let WhatIfProxies { connected, affected, compared, changed, classes, diffs: _ } = proxies;
+    if *changed == 0 && compared == affected {
         return format!("\nNo configuration of the {connected} connected proxies would change.\n");
     }
     let mut out =
@@ -162,44 +179,43 @@ fn proxies(proxies: &Value) -> String {
              {changed} would get another configuration:\n\n"
         );
     }
-    let (titles, rows) = cell::grid(&CLASSES, each(&proxies["classes"]));
+    let (titles, rows) = cell::grid(&CLASSES, classes);
     out.push_str(&output::table(&titles, rows));
-    for class in each(&proxies["classes"]) {
-        out.push_str(&format!("\n{}:\n", text(&class["proxies"][0])));
-        for resource in each(&class["resources"]) {
-            let sign = match resource["action"].as_str() {
-                Some("added") => '+',
-                Some("removed") => '-',
-                _ => '~',
+    for class in classes {
+        out.push_str(&format!("\n{}:\n", first(class)));
+        for resource in &class.resources {
+            let sign = match resource.action {
+                WhatIfResourceAction::Added => '+',
+                WhatIfResourceAction::Removed => '-',
+                WhatIfResourceAction::Changed => '~',
             };
-            out.push_str(&format!("  {sign} {} {}\n", text(&resource["type"]), text(&resource["name"])));
+            out.push_str(&format!("  {sign} {} {}\n", line(&resource.r#type), line(&resource.name)));
         }
-        if class["truncated"] == true {
+        if class.truncated {
             out.push_str("  …\n");
         }
     }
     out
 }
 
-fn problems(problems: &Value) -> String {
-    let lines = each(problems).map(|problem| {
-        let proxies = match number(&problem["count"]) {
-            0 | 1 => text(&problem["proxy"]),
-            count => format!("{} and {} alike", text(&problem["proxy"]), count - 1),
+fn problems(problems: &[WhatIfProblem]) -> String {
+    let shown = problems.iter().map(|problem| {
+        let proxies = match problem.count {
+            0 | 1 => line(&problem.proxy),
+            count => format!("{} and {} alike", line(&problem.proxy), count - 1),
         };
-        format!("{proxies}: {} ({})\n", text(&problem["text"]), text(&problem["code"]))
+        format!("{proxies}: {} ({})\n", line(&problem.text), line(&problem.code))
     });
-    let lines: String = lines.collect();
-    if lines.is_empty() { lines } else { format!("\nWhat proxies could not do:\n\n{lines}") }
+    let shown: String = shown.collect();
+    if shown.is_empty() { shown } else { format!("\nWhat proxies could not do:\n\n{shown}") }
 }
 
-fn edges(edges: &Value) -> String {
-    let listed = |title: &str, list: &Value| -> String {
-        let rows = each(list).map(|edge| {
-            let was = |verdict: &Value| if verdict.is_null() { "-".to_owned() } else { text(verdict) };
-            let to = format!("{}:{}", text(&edge["to"]), text(&edge["inbound"]));
-            let verdicts = format!("{} → {}", was(&edge["before"]), was(&edge["after"]));
-            vec![text(&edge["mesh"]), text(&edge["from"]), to, verdicts, text(&edge["reason"])]
+fn edges(edges: &WhatIfEdges) -> String {
+    let listed = |title: &str, list: &[WhatIfEdge]| -> String {
+        let rows = list.iter().map(|edge| {
+            let to = format!("{}:{}", line(&edge.to), line(&edge.inbound));
+            let verdicts = format!("{} → {}", verdict(edge.before), verdict(edge.after));
+            vec![line(&edge.mesh), line(&edge.from), to, verdicts, line(&edge.reason)]
         });
         let rows: Vec<Vec<String>> = rows.collect();
         if rows.is_empty() {
@@ -207,43 +223,54 @@ fn edges(edges: &Value) -> String {
         }
         format!("\n{title}\n\n{}", output::table(&["MESH", "FROM", "TO", "ACCESS", "REASON"], rows))
     };
-    let mut out = listed("Who could call, and cannot now:", &edges["opened"]);
-    out.push_str(&listed("Who can call now, and could not any more:", &edges["closed"]));
-    if edges["truncated"] == true {
+    let mut out = listed("Who could call, and cannot now:", &edges.opened);
+    out.push_str(&listed("Who can call now, and could not any more:", &edges.closed));
+    if edges.truncated {
         out.push_str("\nThe list of allowed and denied calls may be incomplete.\n");
     }
     out
 }
 
-fn policies(policies: &Value) -> String {
-    let lines = each(policies).map(|policy| format!("{}: {}\n", label(policy), text(&policy["text"])));
-    let lines: String = lines.collect();
-    if lines.is_empty() { lines } else { format!("\nPolicies that would have no effect:\n\n{lines}") }
-}
-
-/// What the answer says nothing about.
-fn not_looked_at(left_out: &Value) -> String {
-    let lines: String = each(left_out).map(|what| format!("  {}\n", text(what))).collect();
-    if lines.is_empty() {
-        lines
-    } else {
-        format!("\nThis answer is incomplete, because the work for one question is limited:\n\n{lines}")
+fn verdict(verdict: Option<AccessVerdict>) -> &'static str {
+    match verdict {
+        Some(AccessVerdict::Allowed) => "Allowed",
+        Some(AccessVerdict::Denied) => "Denied",
+        Some(AccessVerdict::Mixed) => "Mixed",
+        None => "-",
     }
 }
 
-fn diffs(diffs: &Value) -> String {
+fn policies(policies: &[WhatIfPolicy]) -> String {
+    let shown = policies.iter().map(|policy| {
+        format!("{}: {}\n", labelled(&policy.r#type, &policy.name, &policy.mesh), line(&policy.text))
+    });
+    let shown: String = shown.collect();
+    if shown.is_empty() { shown } else { format!("\nPolicies that would have no effect:\n\n{shown}") }
+}
+
+/// Things that the answer says nothing about.
+fn not_looked_at(left_out: &[String]) -> String {
+    let shown: String = left_out.iter().map(|what| format!("  {}\n", line(what))).collect();
+    if shown.is_empty() {
+        shown
+    } else {
+        format!("\nThis answer is incomplete, because the work for one question is limited:\n\n{shown}")
+    }
+}
+
+fn diffs(diffs: &[WhatIfDiff]) -> String {
     let mut out = String::new();
-    for diff in each(diffs) {
-        out.push_str(&format!("\n{}:\n{}", text(&diff["name"]), patch(&diff["patch"])));
+    for diff in diffs {
+        out.push_str(&format!("\n{}:\n{}", line(&diff.name), patch(&diff.patch)));
     }
     out
 }
 
 /// A JSON patch for a reader: what goes and what comes, each with its place.
-pub fn patch(patch: &Value) -> String {
+pub fn patch(patch: &[Value]) -> String {
     let mut out = String::new();
     let mut place = String::new();
-    for operation in each(patch) {
+    for operation in patch {
         let path = text(&operation["path"]);
         let sign = match operation["op"].as_str() {
             Some("test") => '-',

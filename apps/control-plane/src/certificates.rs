@@ -11,22 +11,23 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use identity::certificate::{Pair, Usage, self_signed};
+use identity::certificate::{CertificateAndKey, Usage, self_signed};
 use jiff::Timestamp;
-use runtime::tls::{Certificate, ServerTls};
+use runtime::tls::{DerCertificate, ServerTls};
+use serving::dp_server;
 
-use crate::{config::Config, dp_server, files::Draft, storage::create_dir};
+use crate::{config::Config, files::Draft, storage::create_dir};
 
-/// What a certificate that is refused can be cured with.
+/// Advice on a certificate that is refused.
 const HINT: &str = "remove both files to have new ones generated";
 
 /// The generated pair, in the work directory.
 const CERTIFICATE: &str = "kuma-cp.crt";
 const KEY: &str = "kuma-cp.key";
 
-/// What shows a certificate.
+/// Server that shows a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Server {
+pub enum TlsServer {
     /// The REST API.
     Api,
     /// Proxies connect here, and prove who they are with tokens.
@@ -35,24 +36,25 @@ pub enum Server {
     Zones,
 }
 
-impl Server {
+impl TlsServer {
     /// As logs name it.
     fn name(self) -> &'static str {
         match self {
-            Server::Api => "api_server",
-            Server::Proxies => "dp_server",
-            Server::Zones => "kds_server",
+            TlsServer::Api => "api_server",
+            TlsServer::Proxies => "dp_server",
+            TlsServer::Zones => "kds_server",
         }
     }
 
     /// The files of certificate and key that the operator gives; `None` where they are generated.
     fn given(self, config: &Config) -> Option<(PathBuf, PathBuf)> {
-        let (general, https) = (&config.general, &config.api_server.https);
-        let kds = &config.multizone.global.kds;
+        let general = &config.general;
+        let https = &config.api_server.https;
+        let kds = &config.synchronisation.multizone.global.kds;
         let own = match self {
-            Server::Api => Some((&https.tls_cert_file, &https.tls_key_file)),
-            Server::Proxies => None,
-            Server::Zones => Some((&kds.tls_cert_file, &kds.tls_key_file)),
+            TlsServer::Api => Some((&https.tls_cert_file, &https.tls_key_file)),
+            TlsServer::Proxies => None,
+            TlsServer::Zones => Some((&kds.tls_cert_file, &kds.tls_key_file)),
         };
         let mut chosen = own.into_iter().chain([(&general.tls_cert_file, &general.tls_key_file)]);
         let (certificate, key) = chosen.find(|(certificate, _)| !certificate.is_empty())?;
@@ -66,14 +68,14 @@ impl Server {
 }
 
 /// TLS for a server.
-pub fn tls(server: Server, config: &Config, now: Timestamp) -> Result<ServerTls> {
+pub fn tls(server: TlsServer, config: &Config, now: Timestamp) -> Result<ServerTls> {
     let pair = match server.given(config) {
         Some((certificate, key)) => given(&certificate, &key, now)?,
         None => generated(config, now)?,
     };
     let client_certificates = match server {
-        Server::Api => clients(&config.api_server.auth.client_certs_dir)?,
-        Server::Proxies | Server::Zones => Vec::new(),
+        TlsServer::Api => clients(&config.api_server.auth.client_certs_dir)?,
+        TlsServer::Proxies | TlsServer::Zones => Vec::new(),
     };
     Ok(ServerTls {
         certificate_pem: pair.certificate,
@@ -84,13 +86,13 @@ pub fn tls(server: Server, config: &Config, now: Timestamp) -> Result<ServerTls>
 }
 
 /// The certificate proxies see, and what it says.
-pub fn read_presented(tls: &ServerTls, now: Timestamp) -> Result<dp_server::Certificate> {
-    let pair = Pair { certificate: tls.certificate_pem.clone(), key: tls.key_pem.clone() };
-    Ok(dp_server::Certificate { facts: pair.check(now)?, pem: pair.certificate })
+pub fn read_presented(tls: &ServerTls, now: Timestamp) -> Result<dp_server::ShownCertificate> {
+    let pair = CertificateAndKey { certificate: tls.certificate_pem.clone(), key: tls.key_pem.clone() };
+    Ok(dp_server::ShownCertificate { facts: pair.check(now)?, pem: pair.certificate })
 }
 
 /// Proxies that are sent to another host must find it in the certificate.
-pub fn check_xds_host(host: &str, certificate: &dp_server::Certificate) -> Result<()> {
+pub fn check_xds_host(host: &str, certificate: &dp_server::ShownCertificate) -> Result<()> {
     if host.is_empty() || certificate.check_host(host).is_ok() {
         return Ok(());
     }
@@ -102,8 +104,8 @@ pub fn check_xds_host(host: &str, certificate: &dp_server::Certificate) -> Resul
     )
 }
 
-fn given(certificate: &Path, key: &Path, now: Timestamp) -> Result<Pair> {
-    let pair = Pair { certificate: read(certificate)?, key: read(key)? };
+fn given(certificate: &Path, key: &Path, now: Timestamp) -> Result<CertificateAndKey> {
+    let pair = CertificateAndKey { certificate: read(certificate)?, key: read(key)? };
     pair.check(now)
         .with_context(|| format!("{} and {} cannot be used", certificate.display(), key.display()))?;
     Ok(pair)
@@ -111,15 +113,15 @@ fn given(certificate: &Path, key: &Path, now: Timestamp) -> Result<Pair> {
 
 /// The pair in the work directory; made at the first start and reused ever after, unless the clock was set back to
 /// before it was made.
-fn generated(config: &Config, now: Timestamp) -> Result<Pair> {
+fn generated(config: &Config, now: Timestamp) -> Result<CertificateAndKey> {
     let work_dir = &config.work_dir();
     let certificate = work_dir.join(CERTIFICATE);
     let key = work_dir.join(KEY);
     // The certificate is written last, so without it there was no complete pair.
     if certificate.exists() {
-        let pair = Pair { certificate: read(&certificate)?, key: read(&key).context(HINT)? };
+        let pair = CertificateAndKey { certificate: read(&certificate)?, key: read(&key).context(HINT)? };
         if pair.is_early(now) {
-            return generate(&certificate, &key, &config.bootstrap_server.params.xds_host, now);
+            return generate(&certificate, &key, &config.serving.bootstrap_server.params.xds_host, now);
         }
         pair.check(now).with_context(|| {
             format!("{} and {} cannot be used; {HINT}", certificate.display(), key.display())
@@ -127,10 +129,10 @@ fn generated(config: &Config, now: Timestamp) -> Result<Pair> {
         return Ok(pair);
     }
     create_dir(work_dir, "KUMA_GENERAL_WORK_DIR")?;
-    generate(&certificate, &key, &config.bootstrap_server.params.xds_host, now)
+    generate(&certificate, &key, &config.serving.bootstrap_server.params.xds_host, now)
 }
 
-fn generate(certificate: &Path, key: &Path, xds_host: &str, now: Timestamp) -> Result<Pair> {
+fn generate(certificate: &Path, key: &Path, xds_host: &str, now: Timestamp) -> Result<CertificateAndKey> {
     let (names, addresses) = own_names(xds_host);
     let pair = self_signed(Usage::Server, &names, &addresses, now)?;
     write(key, &pair.key, 0o600)?;
@@ -167,7 +169,7 @@ pub fn hostname() -> String {
 }
 
 /// The certificates in a directory.
-fn clients(directory: &str) -> Result<Vec<Certificate>> {
+fn clients(directory: &str) -> Result<Vec<DerCertificate>> {
     if directory.is_empty() {
         return Ok(Vec::new());
     }

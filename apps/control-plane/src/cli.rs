@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use jiff::Timestamp;
-use runtime::logs::{Format, Journal, Level};
+use runtime::logs::{Journal, Level, LogFormat};
 use serde_json::json;
 use store::backup::Backup;
 
@@ -18,16 +18,16 @@ use crate::{
     boot, certificates,
     config::{
         Config, print,
-        source::{self, Loaded},
+        source::{self, LoadedConfig},
     },
     files::Draft,
     storage,
 };
 
-/// How long to wait for the disk of the audit log.
+/// Time to wait for the disk of the audit log.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// What to do when the store is in use.
+/// Advice when the store is in use.
 const ASK_IT: &str = "cannot export; a control plane that runs makes the backup itself, for an administrator: curl --fail \
                       --output backup.jsonl http://localhost:5681/_backup";
 
@@ -67,12 +67,12 @@ struct ConfigFile {
 struct Run {
     #[command(flatten)]
     file: ConfigFile,
-    /// How much is logged: off, error, warn, info, debug or trace
+    /// Log level: off, error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<Level>,
-    /// How a log line looks: text or json
+    /// Format of log lines: text or json
     #[arg(long, value_name = "FORMAT")]
-    log_format: Option<Format>,
+    log_format: Option<LogFormat>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -140,7 +140,7 @@ impl Cli {
 }
 
 impl ConfigFile {
-    fn load(&self) -> Result<Loaded> {
+    fn load(&self) -> Result<LoadedConfig> {
         source::load(self.config_file.as_deref(), std::env::vars())
     }
 }
@@ -245,7 +245,7 @@ async fn import_kuma(config: &ConfigFile) -> Result<()> {
 }
 
 /// Passes the warnings on to the person at the terminal.
-fn talk(loaded: Loaded) -> Config {
+fn talk(loaded: LoadedConfig) -> Config {
     loaded.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     loaded.config
 }

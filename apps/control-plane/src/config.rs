@@ -6,55 +6,30 @@
 
 mod access;
 mod audit;
-mod bootstrap_server;
 mod check;
-mod dns_server;
 mod document;
-mod dp_server;
-mod inter_cp;
-mod ipam;
-mod multizone;
 mod nearest;
 pub mod print;
-pub mod section;
 pub mod setting;
-mod sni;
 pub mod source;
 pub mod without_effect;
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    path::PathBuf,
-};
+use std::{net::IpAddr, path::PathBuf};
 
 use resources::duration::GoDuration;
 use runtime::{
-    logs::{Format, Level},
+    logs::{Level, LogFormat},
     tls::MinVersion,
 };
+use settings::{EVERYWHERE, section};
 
-pub use self::{
-    access::Access,
-    audit::Audit,
-    bootstrap_server::{BootstrapParams, BootstrapServer, Proxies},
-    dns_server::DnsServer,
-    dp_server::{DpLimits, DpServer, HealthCheckDefaults, HealthDiscovery},
-    inter_cp::InterCp,
-    ipam::Ipam,
-    multizone::{Global, GlobalKds, ZoneKds},
-    sni::Sni,
-};
-use self::{
-    section::section,
-    setting::{AuthnType, Environment, Mode, Password, PostgresTls, StoreType},
-};
-
-const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+use self::setting::{AuthnType, Environment, Mode, Password, PostgresTls, StoreType};
+pub use self::{access::AccessSettings, audit::Audit};
 
 section! {
     /// The control plane.
     pub struct Config {
-        /// Where the control plane runs. Only `universal` is supported.
+        /// Platform of the control plane. Only `universal` is supported.
         environment: Environment = Environment::Universal, "environment", "KUMA_ENVIRONMENT";
         /// `zone`: manages proxies, alone or federated with a global control plane.
         /// `global`: manages zones. `standalone` is an old name of `zone`.
@@ -62,25 +37,19 @@ section! {
         section general: General, "general";
         section store: Store, "store";
         section api_server: ApiServer, "apiServer";
-        section dp_server: DpServer, "dpServer";
-        section bootstrap_server: BootstrapServer, "bootstrapServer";
-        section proxy: Proxies, "proxy";
-        section xds_server: XdsServer, "xdsServer";
-        section mesh_service: MeshServices, "meshService";
-        section ipam: Ipam, "ipam";
-        section dns_server: DnsServer, "dnsServer";
-        section multizone: Multizone, "multizone";
-        section inter_cp: InterCp, "interCp";
+        section serving: serving::Config;
+        section reconcilers: reconcilers::Config;
+        section synchronisation: synchronisation::Config;
         section diagnostics: Diagnostics, "diagnostics";
         section audit: Audit, "audit";
         section defaults: Defaults, "defaults";
-        section access: Access, "access";
+        section access: AccessSettings, "access";
         section experimental: Experimental, "experimental";
     }
 }
 
 section! {
-    /// What Kuma calls experimental.
+    /// Settings that Kuma calls experimental.
     pub struct Experimental {
         /// Offers proxies only the destinations that MeshTrafficPermissions let them call, in all meshes and of all
         /// proxies that do not say otherwise with the label `reachability.kuma.io/mode`. A mesh without mTLS or without
@@ -106,16 +75,16 @@ section! {
         /// `provided` backend). Files elsewhere are not read. Empty means `data-sources` in the work
         /// directory.
         data_source_dir: String = String::new(), "dataSourceDir", "KUMA_GENERAL_DATA_SOURCE_DIR";
-        /// How long to wait before a connection to the global control plane is tried again, at first ...
+        /// Delay before a connection to the global control plane is tried again, at first ...
         resilient_component_base_backoff: GoDuration = GoDuration::from_secs(5), "resilientComponentBaseBackoff",
             "KUMA_GENERAL_RESILIENT_COMPONENT_BASE_BACKOFF";
         /// ... and at most.
         resilient_component_max_backoff: GoDuration = GoDuration::from_secs(60), "resilientComponentMaxBackoff",
             "KUMA_GENERAL_RESILIENT_COMPONENT_MAX_BACKOFF";
-        /// How much is logged. The flag `--log-level` takes precedence.
+        /// Log level. The flag `--log-level` takes precedence.
         log_level: Level = Level::Info, "logLevel", "KUMA_GENERAL_LOG_LEVEL";
-        /// How a log line looks. The flag `--log-format` takes precedence.
-        log_format: Format = Format::Text, "logFormat", "KUMA_GENERAL_LOG_FORMAT";
+        /// Format of log lines. The flag `--log-format` takes precedence.
+        log_format: LogFormat = LogFormat::Text, "logFormat", "KUMA_GENERAL_LOG_FORMAT";
     }
 }
 
@@ -155,7 +124,7 @@ section! {
         db_name: String = "kuma".to_owned(), "dbName", "KUMA_STORE_POSTGRES_DB_NAME";
         /// Seconds to wait for a connection.
         connection_timeout: u32 = 5, "connectionTimeout", "KUMA_STORE_POSTGRES_CONNECTION_TIMEOUT";
-        /// How many connections may be open at once; 0 means no limit of our own.
+        /// Largest number of connections open at once; 0 means no limit of our own.
         max_open_connections: u32 = 50, "maxOpenConnections", "KUMA_STORE_POSTGRES_MAX_OPEN_CONNECTIONS";
         section tls: PostgresTlsFiles, "tls";
     }
@@ -186,19 +155,19 @@ section! {
         /// Host names by which callers without a token may ask over loopback. The names of the machine, addresses and the
         /// hosts of `rootUrl` need not be listed; any other name may be a web page's that makes a browser call here.
         allowed_hosts: Vec<String> = Vec::new(), "allowedHosts", "KUMA_API_SERVER_ALLOWED_HOSTS";
-        /// How clients reach the API, when that is not the address they ask for (behind a proxy).
+        /// URL at which clients reach the API, when that is not the address they ask for (behind a proxy).
         root_url: String = String::new(), "rootUrl", "KUMA_API_SERVER_ROOT_URL";
         /// Path the API is served below.
         base_path: String = "/".to_owned(), "basePath", "KUMA_API_SERVER_BASE_PATH";
-        /// How long the head of a request may take.
+        /// Longest time for the head of a request.
         read_header_timeout: GoDuration = GoDuration::from_secs(1), "readHeaderTimeout", "KUMA_API_SERVER_READ_HEADER_TIMEOUT";
-        /// How long reading a whole request may take.
+        /// Longest time for reading a whole request.
         read_timeout: GoDuration = GoDuration::from_secs(10), "readTimeout", "KUMA_API_SERVER_READ_TIMEOUT";
-        /// How long answering a request may take.
+        /// Longest time for answering a request.
         write_timeout: GoDuration = GoDuration::from_secs(30), "writeTimeout", "KUMA_API_SERVER_WRITE_TIMEOUT";
-        /// How long a connection may be idle.
+        /// Time after which an idle connection is closed.
         idle_timeout: GoDuration = GoDuration::from_secs(120), "idleTimeout", "KUMA_API_SERVER_IDLE_TIMEOUT";
-        section http: Http, "http";
+        section http: HttpServer, "http";
         section https: Https, "https";
         section authn: Authn, "authn";
         section auth: Auth, "auth";
@@ -208,8 +177,8 @@ section! {
 
 section! {
     /// The API without TLS.
-    pub struct Http {
-        /// Whether it is served.
+    pub struct HttpServer {
+        /// Serves the API over plain HTTP.
         enabled: bool = true, "enabled", "KUMA_API_SERVER_HTTP_ENABLED";
         /// Address to listen on.
         interface: IpAddr = EVERYWHERE, "interface", "KUMA_API_SERVER_HTTP_INTERFACE";
@@ -221,7 +190,7 @@ section! {
 section! {
     /// The API with TLS.
     pub struct Https {
-        /// Whether it is served.
+        /// Serves the API over TLS.
         enabled: bool = true, "enabled", "KUMA_API_SERVER_HTTPS_ENABLED";
         /// Address to listen on.
         interface: IpAddr = EVERYWHERE, "interface", "KUMA_API_SERVER_HTTPS_INTERFACE";
@@ -240,10 +209,10 @@ section! {
         /// `tokens`: a user token as bearer token. `adminClientCerts`: a TLS client certificate from
         /// `apiServer.auth.clientCertsDir` makes an administrator.
         kind: AuthnType = AuthnType::Tokens, "type", "KUMA_API_SERVER_AUTHN_TYPE";
-        /// Whether requests from the machine itself have administrator rights: those that root or the user
-        /// of the control plane sends directly.
+        /// Gives administrator rights to requests from the machine itself: those that root or the user of the
+        /// control plane sends directly.
         localhost_is_admin: bool = true, "localhostIsAdmin", "KUMA_API_SERVER_AUTHN_LOCALHOST_IS_ADMIN";
-        /// Whether unauthenticated users may only read.
+        /// Lets unauthenticated users only read.
         require_for_writes: bool = false, "requireForWrites", "KUMA_API_SERVER_AUTHN_REQUIRE_FOR_WRITES";
         section tokens: Tokens, "tokens";
     }
@@ -254,7 +223,7 @@ section! {
     pub struct Tokens {
         /// Keeps a token of an administrator in the global secret `admin-user-token`.
         bootstrap_admin_token: bool = true, "bootstrapAdminToken", "KUMA_API_SERVER_AUTHN_TOKENS_BOOTSTRAP_ADMIN_TOKEN";
-        /// Whether this control plane issues user tokens.
+        /// Lets this control plane issue user tokens.
         enable_issuer: bool = true, "enableIssuer", "KUMA_API_SERVER_AUTHN_TOKENS_ENABLE_ISSUER";
     }
 }
@@ -270,61 +239,10 @@ section! {
 section! {
     /// The web interface. None is built in yet; one that is served elsewhere can be announced.
     pub struct Gui {
-        /// Whether it is announced.
+        /// Announces the web interface.
         enabled: bool = true, "enabled", "KUMA_API_SERVER_GUI_ENABLED";
-        /// Where browsers find it.
+        /// URL at which browsers find it.
         root_url: String = String::new(), "rootUrl", "KUMA_API_SERVER_GUI_ROOT_URL";
-    }
-}
-
-section! {
-    /// The configuration of proxies.
-    pub struct XdsServer {
-        /// How long after a proxy has gone its Dataplane is deleted, if the proxy had brought it along.
-        dataplane_deregistration_delay: GoDuration = GoDuration::from_secs(10), "dataplaneDeregistrationDelay",
-            "KUMA_XDS_DATAPLANE_DEREGISTRATION_DELAY";
-        /// How long it may take until the insight of a proxy shows what the proxy accepted and rejected.
-        dataplane_status_flush_interval: GoDuration = GoDuration::from_secs(1), "dataplaneStatusFlushInterval",
-            "KUMA_XDS_SERVER_DATAPLANE_STATUS_FLUSH_INTERVAL";
-        /// How long at most a newly allowed destination waits for servers before it reaches clients whose destinations
-        /// are trimmed: it is sent as soon as connected servers have acknowledged the permission. 0s holds nothing.
-        permissions_hold: GoDuration = GoDuration::from_secs(5), "permissionsHold", "KUMA_XDS_SERVER_PERMISSIONS_HOLD";
-        /// How long clients whose destinations are trimmed keep a newly denied destination. Longer than servers drain
-        /// connections (`kuma-dp run --drain-time`), it is the server that refuses the call.
-        permissions_drain: GoDuration = GoDuration::from_secs(35), "permissionsDrain",
-            "KUMA_XDS_SERVER_PERMISSIONS_DRAIN";
-    }
-}
-
-section! {
-    /// MeshServices made from Dataplanes.
-    pub struct MeshServices {
-        /// How long a service without any Dataplane is kept.
-        deletion_grace_period: GoDuration = GoDuration::from_secs(3600), "deletionGracePeriod",
-            "KUMA_MESH_SERVICE_DELETION_GRACE_PERIOD";
-    }
-}
-
-section! {
-    /// Several zones.
-    pub struct Multizone {
-        section global: Global, "global";
-        section sni: Sni, "sni";
-        section zone: Zone, "zone";
-    }
-}
-
-section! {
-    /// This control plane as a zone.
-    pub struct Zone {
-        /// Name of the zone.
-        name: String = "default".to_owned(), "name", "KUMA_MULTIZONE_ZONE_NAME";
-        /// Address of the global control plane, such as `grpcs://global.example.com:5685`. Empty means a
-        /// standalone zone.
-        global_address: String = String::new(), "globalAddress", "KUMA_MULTIZONE_ZONE_GLOBAL_ADDRESS";
-        /// Accepts resources without the label `kuma.io/origin: zone` in a federated zone.
-        disable_origin_label_validation: bool = false, "disableOriginLabelValidation", "KUMA_MULTIZONE_ZONE_DISABLE_ORIGIN_LABEL_VALIDATION";
-        section kds: ZoneKds, "kds";
     }
 }
 
@@ -339,7 +257,7 @@ section! {
 }
 
 section! {
-    /// What is created at the first start.
+    /// Resources that are created at the first start.
     pub struct Defaults {
         /// Does not create the mesh `default`.
         skip_mesh_creation: bool = false, "skipMeshCreation", "KUMA_DEFAULTS_SKIP_MESH_CREATION";
@@ -374,7 +292,7 @@ impl Config {
         }
     }
 
-    /// Where the files are that meshes may name.
+    /// Folder of the files that meshes may name.
     pub fn data_source_dir(&self) -> PathBuf {
         match self.general.data_source_dir.as_str() {
             "" => self.work_dir().join("data-sources"),
@@ -382,8 +300,8 @@ impl Config {
         }
     }
 
-    /// Whether this is a zone that follows a global control plane.
+    /// True for a zone that follows a global control plane.
     pub fn federated(&self) -> bool {
-        self.mode != Mode::Global && !self.multizone.zone.global_address.is_empty()
+        self.mode != Mode::Global && !self.synchronisation.multizone.zone.global_address.is_empty()
     }
 }

@@ -1,10 +1,11 @@
-//! What the control plane creates by itself: at the first start, and with every new mesh.
+//! Resources that the control plane creates by itself: at the first start, and with every new mesh.
 //!
 //! Everything here is created only when it is missing, so a restart changes nothing, and several
 //! control planes may start on one database at the same time.
 
 use std::{sync::Arc, time::Duration};
 
+use admission::{Companion, Companions, Registrar};
 use anyhow::{Context, Result, ensure};
 use identity::{
     KeyPair, Purpose, UserToken,
@@ -22,10 +23,7 @@ use resources::{
     labels,
 };
 use serde_json::{Value, json};
-use store::{
-    Registrar, Snapshot, Write,
-    registrar::{Companion, Companions},
-};
+use store::{Snapshot, Write};
 
 use crate::config::{Config, setting::Mode};
 
@@ -93,12 +91,14 @@ pub async fn create(registrar: &Registrar, config: &Config, now: Timestamp) -> R
         missing.push(Draft::new(Key::global(Kind::Config, CLUSTER_ID), id.into()));
     }
     if config.mode != Mode::Global {
-        missing
-            .push(Draft::new(Key::global(Kind::Zone, &config.multizone.zone.name), Zone::default().into()));
+        missing.push(Draft::new(
+            Key::global(Kind::Zone, &config.synchronisation.multizone.zone.name),
+            Zone::default().into(),
+        ));
     }
     ensure_exist(registrar, missing).await.context("cannot create the control plane's default resources")?;
     if config.mode != Mode::Global {
-        forget_other_zones(registrar, &config.multizone.zone.name).await?;
+        forget_other_zones(registrar, &config.synchronisation.multizone.zone.name).await?;
     }
     if config.api_server.authn.tokens.bootstrap_admin_token {
         admin_token(registrar, now).await.context("cannot create the administrator's token")?;
@@ -129,7 +129,7 @@ async fn relabel(registrar: &Registrar, now: Timestamp) -> Result<()> {
     let meshes: Vec<_> = snapshot.of_kind(Kind::Mesh).map(|mesh| mesh.key.name.clone()).collect();
     let keys = meshes.iter().flat_map(|mesh| POLICIES.map(|(prefix, kind)| policy_of(mesh, prefix, kind)));
     let relabelled = |stored: &Arc<Resource>| {
-        let known = registrar.labels(&Draft::new(stored.key.clone(), stored.spec.clone()));
+        let known = registrar.rules().labels(&Draft::new(stored.key.clone(), stored.spec.clone()));
         let mut labels = stored.labels.clone();
         labels.extend(known);
         let copied = stored.label(labels::ORIGIN) == Some(labels::ORIGIN_GLOBAL);
@@ -271,10 +271,8 @@ fn spec(kind: Kind, json: Value) -> Result<Spec> {
 mod tests {
     use std::sync::Mutex;
 
-    use store::{
-        Changes, Committed, Error, Feed, Memory, Store, Write,
-        registrar::{Mode, Setup},
-    };
+    use admission::{ControlPlaneRole, RuleSettings};
+    use store::{Changes, Committed, Error, Feed, Memory, Store, Write};
 
     use super::*;
 
@@ -293,7 +291,8 @@ mod tests {
         async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
             let key = batch[0].key().clone();
             let result = self.shared.write(batch).await;
-            let (view, now) = (self.view.clone(), self.shared.snapshot()?);
+            let view = self.view.clone();
+            let now = self.shared.snapshot()?;
             // Runs when the caller waits for something, and not before.
             tokio::spawn(async move {
                 let revision = now.revision();
@@ -307,16 +306,17 @@ mod tests {
             self.view.1.subscribe()
         }
 
-        async fn latest(&self) -> Result<u64, Error> {
+        async fn latest(&self) -> Result<store::Bookmark, Error> {
             self.shared.latest().await
         }
     }
 
-    fn setup() -> Setup {
-        Setup {
-            mode: Mode::Global,
+    fn setup() -> RuleSettings {
+        RuleSettings {
+            mode: ControlPlaneRole::Global,
             disable_origin_label_validation: false,
             unsafe_delete: false,
+            environment: resources::Environment::Universal,
             health_discovery: true,
             companions: companions().unwrap(),
             check: |_, _, _| {},
@@ -348,13 +348,13 @@ mod tests {
         let mut config = Config::default();
         create(&registrar, &config, Timestamp::now()).await.unwrap();
         assert_eq!(zones(), ["default"]);
-        config.multizone.zone.name = "east".to_owned();
+        config.synchronisation.multizone.zone.name = "east".to_owned();
         create(&registrar, &config, Timestamp::now()).await.unwrap();
         assert_eq!(zones(), ["east"]);
         let zone = store.snapshot().unwrap().get(&Key::global(Kind::Zone, "east")).unwrap().clone();
         assert_eq!(zone.spec.to_json(), json!({}));
         config.mode = crate::config::setting::Mode::Global;
-        config.multizone.zone.name = "west".to_owned();
+        config.synchronisation.multizone.zone.name = "west".to_owned();
         create(&registrar, &config, Timestamp::now()).await.unwrap();
         assert_eq!(zones(), ["east"], "a global control plane makes and deletes none");
     }
@@ -386,14 +386,14 @@ mod tests {
     async fn default_policies_say_where_they_are_from_after_a_start() {
         let store: Arc<dyn Store> = Arc::new(Memory::default());
         let zone = |name: &str| {
-            let mode = Mode::Zone { name: name.to_owned(), federated: false };
-            Registrar::new(store.clone(), Setup { mode, ..setup() })
+            let mode = ControlPlaneRole::Zone { name: name.to_owned(), federated: false };
+            Registrar::new(store.clone(), RuleSettings { mode, ..setup() })
         };
         let key = Key::new(Kind::MeshRetry, "default", "mesh-retry-all-default");
         let stored = || store.snapshot().unwrap().get(&key).unwrap().clone();
         let config = |zone: &str| {
             let mut config = Config::default();
-            config.multizone.zone.name = zone.to_owned();
+            config.synchronisation.multizone.zone.name = zone.to_owned();
             config
         };
         create(&zone("east"), &config("east"), Timestamp::now()).await.unwrap();

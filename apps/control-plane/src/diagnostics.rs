@@ -1,4 +1,4 @@
-//! How the control plane is doing, for load balancers and Prometheus.
+//! Health and metrics of the control plane, for load balancers and Prometheus.
 
 mod metered;
 
@@ -9,6 +9,7 @@ use axum::{
     http::{StatusCode, header},
     routing::get,
 };
+use insights::BASED_ON_KUMA;
 use prometheus_client::metrics::gauge::Gauge;
 use runtime::{
     Shutdown,
@@ -18,23 +19,21 @@ use runtime::{
 use store::Store;
 use tokio::{sync::Mutex, time::Instant};
 
-use crate::{
-    boot::BASED_ON_KUMA,
-    config::{Config, setting::Setting},
-};
+use crate::config::{Config, setting::Setting};
 
 pub use metered::metered;
 
-/// How long an answer of the store counts. A probe costs a write, and anyone may ask.
+/// Time for which an answer of the store counts. A probe costs a write, and anyone may ask.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long the store may take to answer.
+/// Time limit for the store to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// `/healthy`: the process answers. `/ready`: it can serve and write, and is not about to end. `/ready/read`: it can
 /// serve, maybe what is outdated. `/metrics`.
 pub fn router(store: Arc<dyn Store>, metrics: Metrics, shutdown: &Shutdown) -> Router {
     let probes = Arc::new(Probes::new(store, &metrics));
-    let (asked, token) = (probes.clone(), shutdown.token().clone());
+    let asked = probes.clone();
+    let token = shutdown.token().clone();
     let ready = move || async move {
         if token.is_cancelled() {
             return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n".to_owned());
@@ -44,7 +43,8 @@ pub fn router(store: Arc<dyn Store>, metrics: Metrics, shutdown: &Shutdown) -> R
             Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
         }
     };
-    let (reads, token) = (probes.clone(), shutdown.token().clone());
+    let reads = probes.clone();
+    let token = shutdown.token().clone();
     let ready_to_read = move || async move {
         if token.is_cancelled() {
             return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n".to_owned());
@@ -82,7 +82,7 @@ pub fn register(metrics: &Metrics, config: &Config) {
         ("product", "kuma-rs".to_owned()),
         ("version", version),
         ("mode", text(&config.mode)),
-        ("zone", config.multizone.zone.name.clone()),
+        ("zone", config.synchronisation.multizone.zone.name.clone()),
         ("store", text(&config.store.kind)),
     ];
     metrics.register_info("cp", "Version, mode, zone and store of this control plane", labels);
@@ -97,7 +97,7 @@ struct Probes {
 
 impl Probes {
     fn new(store: Arc<dyn Store>, metrics: &Metrics) -> Probes {
-        let help = "Whether the store could make a write durable when it was last asked (1) or not (0)";
+        let help = "Writes to the store: 1 if it could make one durable when last asked, 0 if not";
         let writable = metrics.register("store_writable", help, Gauge::default());
         Probes { store, last: Mutex::default(), writable }
     }

@@ -1,14 +1,21 @@
-//! Opens the store the configuration names.
+//! Opens the store that the configuration names, and makes the registrar that writes to it.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use admission::{Registrar, RuleSettings};
 use anyhow::{Context, Result, bail};
-use store::{Memory, Sqlite, Store};
+use jiff::Timestamp;
+use resources::Environment;
+use store::{Memory, Store};
 use store_postgres::{Kuma, Postgres, TlsMode};
+use store_sqlite::Sqlite;
 
-use crate::config::{
-    Config,
-    setting::{PostgresTls, StoreType},
+use crate::{
+    config::{
+        Config,
+        setting::{Mode, PostgresTls, StoreType},
+    },
+    defaults,
 };
 
 pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
@@ -37,6 +44,33 @@ pub async fn open(config: &Config) -> Result<Arc<dyn Store>> {
         }
         StoreType::Kubernetes => bail!("store.type: \"kubernetes\" is not supported yet"),
     }
+}
+
+/// Makes the registrar that writes to the store.
+pub fn registrar(config: &Config, store: Arc<dyn Store>) -> Result<Registrar> {
+    let mode = match config.mode {
+        Mode::Global => admission::ControlPlaneRole::Global,
+        Mode::Zone | Mode::Standalone => admission::ControlPlaneRole::Zone {
+            name: config.synchronisation.multizone.zone.name.clone(),
+            federated: config.federated(),
+        },
+    };
+    let setup = RuleSettings {
+        mode,
+        disable_origin_label_validation: config
+            .synchronisation
+            .multizone
+            .zone
+            .disable_origin_label_validation,
+        unsafe_delete: config.store.unsafe_delete,
+        // The configuration refuses others.
+        environment: Environment::Universal,
+        health_discovery: config.mode != Mode::Global && config.serving.dp_server.hds.enabled,
+        companions: defaults::companions()?,
+        check: envoy::patch::check,
+        now: Timestamp::now,
+    };
+    Ok(Registrar::new(store, setup).with_sni_formats(config.synchronisation.multizone.sni.formats.clone()))
 }
 
 /// Opens a store that is there already, to read from it: nothing is created.
@@ -85,10 +119,10 @@ pub fn create_dir(directory: &std::path::Path, setting: &str) -> Result<()> {
     if directory.as_os_str().is_empty() { Ok(()) } else { builder.create(directory).with_context(failed) }
 }
 
-fn postgres_config(config: &Config) -> store_postgres::Config {
+fn postgres_config(config: &Config) -> store_postgres::PostgresConfig {
     let postgres = &config.store.postgres;
     let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
-    store_postgres::Config {
+    store_postgres::PostgresConfig {
         host: postgres.host.clone(),
         port: postgres.port,
         user: postgres.user.clone(),
@@ -96,7 +130,7 @@ fn postgres_config(config: &Config) -> store_postgres::Config {
         db_name: postgres.db_name.clone(),
         max_open_connections: postgres.max_open_connections,
         connection_timeout: Duration::from_secs(postgres.connection_timeout.into()),
-        tls: store_postgres::Tls {
+        tls: store_postgres::PostgresTls {
             mode: match postgres.tls.mode {
                 PostgresTls::Disable => TlsMode::Disable,
                 PostgresTls::VerifyNone => TlsMode::VerifyNone,

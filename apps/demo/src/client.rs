@@ -13,23 +13,23 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 
-use self::names::Names;
+use self::names::NameResolver;
 
 /// No answer of the demo is longer.
 const LONGEST_BODY: usize = 1024 * 1024;
 
 /// A client that keeps its connections; clones share them.
 #[derive(Debug, Clone)]
-pub struct Client {
-    pool: Pool<HttpConnector<Names>, Full<Bytes>>,
+pub struct HttpClient {
+    pool: Pool<HttpConnector<NameResolver>, Full<Bytes>>,
     patience: Duration,
 }
 
-impl Client {
+impl HttpClient {
     /// Names are asked for at `dns`, or at the machine's resolvers.
-    pub fn new(patience: Duration, dns: Option<SocketAddr>) -> Client {
-        let connector = HttpConnector::new_with_resolver(Names::at(dns));
-        Client { pool: Pool::builder(TokioExecutor::new()).build(connector), patience }
+    pub fn new(patience: Duration, dns: Option<SocketAddr>) -> HttpClient {
+        let connector = HttpConnector::new_with_resolver(NameResolver::at(dns));
+        HttpClient { pool: Pool::builder(TokioExecutor::new()).build(connector), patience }
     }
 
     /// A JSON body goes with the request if there is one.
@@ -66,7 +66,7 @@ pub fn below(base: &Uri, path: &str) -> anyhow::Result<Uri> {
     format!("{}{path}", base.trim_end_matches('/')).parse().with_context(|| format!("{base}{path}"))
 }
 
-/// What the command line accepts as the URL of a service.
+/// Parses the URL of a service from the command line.
 pub fn parse_url(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
     if uri.scheme_str() != Some("http") || uri.host().is_none() {

@@ -23,12 +23,12 @@ use crate::{faults, serve};
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where to listen.
+    /// Address to listen at.
     #[arg(long, value_name = "ADDR")]
     listen: SocketAddr,
     #[arg(long, value_enum, default_value = "http")]
     protocol: Protocol,
-    /// What to be called in answers.
+    /// Name in answers.
     #[arg(long, default_value = "echo")]
     name: String,
 }

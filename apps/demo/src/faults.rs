@@ -40,7 +40,7 @@ pub async fn obey(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// What the headers ask for.
+/// Faults that the headers ask for.
 #[derive(Debug, PartialEq)]
 struct Faults {
     delay: Duration,

@@ -24,10 +24,10 @@ const LONGEST_BODY: usize = 64 * 1024;
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where to listen.
+    /// Address to listen at.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5051")]
     listen: SocketAddr,
-    /// What to be called in answers.
+    /// Name in answers.
     #[arg(long, default_value = "kv")]
     name: String,
 }
@@ -35,7 +35,7 @@ pub struct Options {
 #[derive(Debug, Clone)]
 struct Values {
     by_key: Arc<Mutex<BTreeMap<String, Value>>>,
-    /// Which store answers, where there are several.
+    /// Name of the store in answers, where there are several.
     store: Arc<str>,
 }
 

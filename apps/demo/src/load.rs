@@ -11,14 +11,14 @@ use runtime::Shutdown;
 use serde_json::json;
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 
-use crate::client::{self, Client};
+use crate::client::{self, HttpClient};
 
 /// Beyond this many requests without an answer none are sent, so that a dead server stays harmless.
 const MOST_IN_FLIGHT: usize = 256;
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// What to ask for, such as http://127.0.0.1:5050/api/counter.
+    /// URL to request, such as http://127.0.0.1:5050/api/counter.
     #[arg(long, value_parser = client::parse_url)]
     url: Uri,
     #[arg(long, default_value = "GET")]
@@ -26,18 +26,18 @@ pub struct Options {
     /// Requests per second.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rps: u32,
-    /// How long, such as 30s, 5m or 1h.
+    /// Duration of the load, such as 30s, 5m or 1h.
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     duration: Duration,
-    /// How long one request may take.
+    /// Time limit of one request.
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
 }
 
-/// What became of the requests.
+/// Results of the requests.
 #[derive(Debug, Default)]
-struct Outcome {
-    /// How many ended with this status, or with no answer at all.
+struct LoadResults {
+    /// Number of requests that ended with each status, or with no answer at all.
     answers: BTreeMap<String, u64>,
     taken: Vec<Duration>,
     first_error: Option<String>,
@@ -53,9 +53,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 }
 
 /// A signal ends the sending early; what is on its way is still waited for.
-async fn send(options: &Options, shutdown: &Shutdown) -> Outcome {
-    let client = Client::new(options.timeout, None);
-    let mut outcome = Outcome::default();
+async fn send(options: &Options, shutdown: &Shutdown) -> LoadResults {
+    let client = HttpClient::new(options.timeout, None);
+    let mut outcome = LoadResults::default();
     let mut in_flight = JoinSet::new();
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / options.rps);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -83,17 +83,17 @@ async fn send(options: &Options, shutdown: &Shutdown) -> Outcome {
     outcome
 }
 
-type Answered = (Duration, Result<u16, String>);
+type CallAnswer = (Duration, Result<u16, String>);
 
-async fn ask(client: Client, method: Method, url: Uri) -> Answered {
+async fn ask(client: HttpClient, method: Method, url: Uri) -> CallAnswer {
     let started = Instant::now();
     let answered = client.call(method, url, HeaderMap::new(), None).await;
     let status = answered.map(|(status, _)| status.as_u16()).map_err(|error| format!("{error:#}"));
     (started.elapsed(), status)
 }
 
-impl Outcome {
-    fn count(&mut self, (taken, answered): Answered) {
+impl LoadResults {
+    fn count(&mut self, (taken, answered): CallAnswer) {
         self.taken.push(taken);
         let name = match answered {
             Ok(status) => status.to_string(),

@@ -3,6 +3,8 @@
 //! Request headers force delays and errors, so that timeouts, retries and the like have something to
 //! do (`faults.rs`). `load` makes bounded traffic; `echo` says who answered, in every protocol the
 //! mesh knows, which the end-to-end tests ask.
+//!
+//! Invariant: they know nothing of the mesh.
 
 mod client;
 mod echo;
@@ -56,7 +58,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
-    logs::init(logs::Level::Info, logs::Format::Text)?;
+    logs::init(logs::Level::Info, logs::LogFormat::Text)?;
     if let Some(user) = cli.user {
         become_user(user).with_context(|| format!("cannot become the user {user}; --user is for root"))?;
     }

@@ -9,7 +9,7 @@ use runtime::{
     listen::{Limits, Listener},
 };
 
-/// How long open requests may take to finish when the process is asked to end.
+/// Time for open requests to finish when the process is asked to end.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves a router over HTTP/1.1 and HTTP/2, without TLS: that is the mesh's business.
@@ -32,7 +32,7 @@ pub fn announce(name: &str, addr: SocketAddr) {
     let _ = writeln!(std::io::stdout(), "{name} listens on {addr}");
 }
 
-/// What every service of the demo answers beside its own paths.
+/// Answers requests that every service of the demo has beside its own paths.
 pub fn about(name: String) -> Router {
     let version = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "name": name });
     Router::new()

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 
 use crate::{
-    client::{self, Client},
+    client::{self, HttpClient},
     faults, serve,
 };
 
@@ -27,29 +27,29 @@ const FOR_THE_STORE: &str = "x-kv-";
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where to listen.
+    /// Address to listen at.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5050")]
     listen: SocketAddr,
-    /// Where the store answers, such as http://kv.svc.mesh.local:5050.
+    /// URL of the store, such as http://kv.svc.mesh.local:5050.
     #[arg(long, value_name = "URL", value_parser = client::parse_url)]
     kv: Uri,
     /// The DNS server that knows the store's name, such as that of the agent beside this page; without it the machine's.
     #[arg(long, value_name = "ADDR")]
     dns: Option<SocketAddr>,
-    /// What to be called in answers.
+    /// Name in answers.
     #[arg(long, default_value = "web")]
     name: String,
 }
 
 #[derive(Debug)]
 struct Store {
-    client: Client,
+    client: HttpClient,
     counter: Uri,
 }
 
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let counter = client::below(&options.kv, KEY)?;
-    let store = Arc::new(Store { client: Client::new(PATIENCE, options.dns), counter });
+    let store = Arc::new(Store { client: HttpClient::new(PATIENCE, options.dns), counter });
     let router = Router::new()
         .route("/", get(page))
         .route("/api/counter", get(read).post(increment).delete(reset))
@@ -79,26 +79,26 @@ async fn reset(State(store): State<Arc<Store>>, headers: HeaderMap) -> Response 
     answer(store.ask(Method::PUT, &headers, Some(json!({ "value": 0 }))).await)
 }
 
-fn answer(asked: Result<Counted, Trouble>) -> Response {
+fn answer(asked: Result<StoreAnswer, StoreFailure>) -> Response {
     match asked {
-        Ok(Counted { counter, store: Some(store) }) => {
+        Ok(StoreAnswer { counter, store: Some(store) }) => {
             Json(json!({ "counter": counter, "store": store })).into_response()
         }
-        Ok(Counted { counter, store: None }) => Json(json!({ "counter": counter })).into_response(),
+        Ok(StoreAnswer { counter, store: None }) => Json(json!({ "counter": counter })).into_response(),
         Err(trouble) => (trouble.status, Json(json!({ "error": trouble.message }))).into_response(),
     }
 }
 
-/// What a store says, and which one, if it says so.
-struct Counted {
+/// Answer of a store, and its name, if it sends one.
+struct StoreAnswer {
     counter: i64,
     store: Option<String>,
 }
 
-/// Why the store did not answer with a number. A status of the store or of the mesh is passed on, so
-/// that the page shows what the mesh does.
+/// Reason why the store did not answer with a number. The page passes on a status of the store or of the
+/// mesh, so that it shows what the mesh does.
 #[derive(Debug)]
-struct Trouble {
+struct StoreFailure {
     status: StatusCode,
     message: String,
 }
@@ -109,27 +109,27 @@ impl Store {
         method: Method,
         headers: &HeaderMap,
         body: Option<Value>,
-    ) -> Result<Counted, Trouble> {
+    ) -> Result<StoreAnswer, StoreFailure> {
         let reading = method == Method::GET;
         let body = body.map(|body| body.to_string());
         let called = self.client.call(method, self.counter.clone(), for_the_store(headers), body).await;
         let (status, text) = called.map_err(|error| {
             tracing::warn!("{error:#}");
-            Trouble { status: StatusCode::BAD_GATEWAY, message: format!("{error:#}") }
+            StoreFailure { status: StatusCode::BAD_GATEWAY, message: format!("{error:#}") }
         })?;
         if reading && status == StatusCode::NOT_FOUND && text.starts_with("no value") {
-            return Ok(Counted { counter: 0, store: None });
+            return Ok(StoreAnswer { counter: 0, store: None });
         }
         if !status.is_success() {
             let message = format!("the store answered {status}: {}", text.trim());
-            return Err(Trouble { status, message });
+            return Err(StoreFailure { status, message });
         }
         let value: Value = serde_json::from_str(&text).unwrap_or_default();
-        let counter = value["value"].as_i64().ok_or_else(|| Trouble {
+        let counter = value["value"].as_i64().ok_or_else(|| StoreFailure {
             status: StatusCode::BAD_GATEWAY,
             message: format!("the store answered {text:?}, which has no number in it"),
         })?;
-        Ok(Counted { counter, store: value["store"].as_str().map(ToOwned::to_owned) })
+        Ok(StoreAnswer { counter, store: value["store"].as_str().map(ToOwned::to_owned) })
     }
 }
 

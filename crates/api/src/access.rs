@@ -1,17 +1,88 @@
-//! Which user calls, and what the user may do.
+//! The calling user, the user's rights, and the rules of routes.
 
 use std::fmt;
 
 use resources::Kind;
-use serde::Serialize;
 
 use crate::{
     Error,
-    settings::{Access, Allowed, Authn, names},
+    call::Call,
+    resource,
+    settings::{AccessRights, Allowed, Authn, names},
 };
 
+/// Right that the configuration gives to users (`access.static`).
+#[derive(Clone, Copy)]
+pub struct Right {
+    allowed: fn(&AccessRights) -> &Allowed,
+    /// Completes "user … cannot …".
+    action: &'static str,
+}
+
+pub const CONTROL_PLANE_METADATA: Right =
+    Right { allowed: |access| &access.control_plane_metadata, action: "access the control plane config" };
+pub const BACK_UP: Right =
+    Right { allowed: |access| &access.admin_resources, action: "back up the control plane" };
+pub const GENERATE_DATAPLANE_TOKEN: Right =
+    Right { allowed: |access| &access.generate_dataplane_token, action: "generate dataplane token" };
+pub const GENERATE_ZONE_TOKEN: Right =
+    Right { allowed: |access| &access.generate_zone_token, action: "generate zone token" };
+pub const GENERATE_USER_TOKEN: Right =
+    Right { allowed: |access| &access.generate_user_token, action: "generate user token" };
+pub const VIEW_CONFIG_DUMP: Right =
+    Right { allowed: |access| &access.view_config_dump, action: "view envoy config dump" };
+pub const VIEW_STATS: Right = Right { allowed: |access| &access.view_stats, action: "view stats" };
+pub const VIEW_CLUSTERS: Right = Right { allowed: |access| &access.view_clusters, action: "view clusters" };
+pub const VIEW_LOG_LEVELS: Right =
+    Right { allowed: |access| &access.view_config_dump, action: "view log levels" };
+/// A proxy that logs everything can fill a disk and names what is called, so only administrators may.
+pub const CHANGE_LOG_LEVELS: Right =
+    Right { allowed: |access| &access.admin_resources, action: "change log levels of proxies" };
+
+impl Right {
+    /// Checks that the user of a call has the right.
+    pub fn check(&self, call: &Call) -> Result<(), Error> {
+        check_action(&call.user, (self.allowed)(&call.context.settings.access), self.action)
+    }
+}
+
+/// Callers that a route answers.
+pub enum AccessRule {
+    /// Every caller.
+    Anyone,
+    Right(Right),
+    /// Those who may read all these kinds. The mesh of the path must exist.
+    Read(Vec<Kind>),
+    /// Those who may write the kind, where and while it can be written. The mesh of the path must exist.
+    Write(Kind),
+    /// Depends on the question.
+    Asked(CheckQuestion),
+}
+
+type CheckQuestion = Box<dyn Fn(&Call) -> Result<(), Error> + Send + Sync>;
+
+impl AccessRule {
+    pub fn asked(check: impl Fn(&Call) -> Result<(), Error> + Send + Sync + 'static) -> AccessRule {
+        AccessRule::Asked(Box::new(check))
+    }
+
+    /// Checks that a call may be answered.
+    pub fn check(&self, call: &Call) -> Result<(), Error> {
+        match self {
+            AccessRule::Anyone => Ok(()),
+            AccessRule::Right(right) => right.check(call),
+            AccessRule::Read(kinds) => {
+                call.check_mesh()?;
+                kinds.iter().try_for_each(|kind| call.check_access(*kind))
+            }
+            AccessRule::Write(kind) => resource::check_access(call, *kind),
+            AccessRule::Asked(check) => check(call),
+        }
+    }
+}
+
 /// The user behind a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     pub name: String,
     pub groups: Vec<String>,
@@ -44,16 +115,16 @@ impl fmt::Display for User {
 }
 
 /// Checks that a user may see resources of a kind.
-pub fn check_read_kind(user: &User, kind: Kind, access: &Access) -> Result<(), Error> {
+pub fn check_read_kind(user: &User, kind: Kind, access: &AccessRights) -> Result<(), Error> {
     check_kind(user, kind, kind.descriptor().administered.covers_reads(), access)
 }
 
 /// Checks that a user may write and delete resources of a kind.
-pub fn check_write_kind(user: &User, kind: Kind, access: &Access) -> Result<(), Error> {
+pub fn check_write_kind(user: &User, kind: Kind, access: &AccessRights) -> Result<(), Error> {
     check_kind(user, kind, kind.descriptor().administered.covers_writes(), access)
 }
 
-fn check_kind(user: &User, kind: Kind, administered: bool, access: &Access) -> Result<(), Error> {
+fn check_kind(user: &User, kind: Kind, administered: bool, access: &AccessRights) -> Result<(), Error> {
     if !administered || user.is_among(&access.admin_resources) {
         return Ok(());
     }
@@ -71,7 +142,8 @@ fn check_kind(user: &User, kind: Kind, administered: bool, access: &Access) -> R
     )))
 }
 
-/// Whether a user may write at all: where that is asked for, only those who say who they are.
+/// Checks that a user may write at all: where authentication is required for writes, only authenticated users
+/// may.
 pub fn check_write(user: &User, authn: &Authn) -> Result<(), Error> {
     if !authn.require_for_writes || user.groups.iter().any(|group| group == names::AUTHENTICATED) {
         return Ok(());
@@ -83,7 +155,7 @@ pub fn check_write(user: &User, authn: &Authn) -> Result<(), Error> {
     )))
 }
 
-/// Whether a user may do something that is not about a kind; `action` completes "cannot …".
+/// Checks that a user may do something that is not about a kind; `action` completes "cannot …".
 pub fn check_action(user: &User, allowed: &Allowed, action: &str) -> Result<(), Error> {
     if user.is_among(allowed) {
         return Ok(());

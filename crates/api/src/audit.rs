@@ -8,16 +8,16 @@ use std::net::SocketAddr;
 use axum::response::Response;
 use jiff::Timestamp;
 use runtime::{listen::Peer, logs::Journal};
-use serde_json::json;
+use serde::Serialize;
 
-use crate::{call::Call, resource::OUTCOME, route::Operation};
+use crate::{call::Call, resource::OUTCOME};
 
 /// The target of its lines in the log.
 const TARGET: &str = "audit";
 /// Names in a path are as long as a client likes.
 const MAX_NAME: usize = 256;
 
-/// Where the lines go.
+/// Destination of the lines.
 #[derive(Debug, Clone, Default)]
 pub enum Audit {
     Off,
@@ -27,55 +27,61 @@ pub enum Audit {
     File(Journal),
 }
 
-/// What a handler found its request to be about, where the path does not say it.
+/// Subject of a request, found by its handler where the path does not say it.
 #[derive(Debug, Clone)]
-pub struct Subject {
+pub struct AuditSubject {
     pub mesh: String,
     pub name: String,
 }
 
+/// Verb and kind in the lines of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditedAction {
+    pub verb: &'static str,
+    pub kind: &'static str,
+}
+
 /// A request that is to have a line.
 #[derive(Debug)]
-pub struct Entry {
+pub struct AuditEntry {
     user: String,
+    peer: Option<SocketAddr>,
+    action: AuditedAction,
+    subject: AuditSubject,
+}
+
+/// A line of a file.
+#[derive(Serialize)]
+struct Line<'a> {
+    timestamp: Timestamp,
+    user: &'a str,
     peer: Option<SocketAddr>,
     verb: &'static str,
     kind: &'static str,
-    subject: Subject,
+    mesh: &'a str,
+    name: &'a str,
+    status: u16,
+    outcome: Option<&'a str>,
 }
 
-/// Verb and kind in the line of an operation; `None` for those that only read.
-pub fn recorded(operation: Operation) -> Option<(&'static str, &'static str)> {
-    Some(match operation {
-        Operation::Put(kind) => ("put", kind.name()),
-        Operation::Delete(kind) => ("delete", kind.name()),
-        Operation::DataplaneToken => ("issue", "DataplaneToken"),
-        Operation::ZoneToken => ("issue", "ZoneToken"),
-        Operation::UserToken => ("issue", "UserToken"),
-        Operation::Backup => ("export", "Backup"),
-        Operation::ProxySetLogging => ("change", "LogLevel"),
-        _ => return None,
-    })
-}
-
-impl Entry {
+impl AuditEntry {
     /// `None` for requests that only read.
-    pub fn of(call: &Call) -> Option<Entry> {
-        let (verb, kind) = recorded(call.route.operation)?;
+    pub fn of(call: &Call) -> Option<AuditEntry> {
+        let action = call.route.audited?;
         let param = |name: &str| call.param(name).chars().take(MAX_NAME).collect();
-        Some(Entry {
+        Some(AuditEntry {
             user: call.user.to_string(),
             peer: call.parts.extensions.get::<Peer>().map(|peer| peer.addr),
-            verb,
-            kind,
-            subject: Subject { mesh: param("mesh"), name: param("name") },
+            action,
+            subject: AuditSubject { mesh: param("mesh"), name: param("name") },
         })
     }
 
     /// Writes the line.
     pub fn record(self, audit: &Audit, response: &Response) {
-        let Entry { user, peer, verb, kind, subject } = self;
-        let Subject { mesh, name } = response.extensions().get::<Subject>().unwrap_or(&subject);
+        let AuditEntry { user, peer, action, subject } = self;
+        let AuditedAction { verb, kind } = action;
+        let AuditSubject { mesh, name } = response.extensions().get::<AuditSubject>().unwrap_or(&subject);
         let status = response.status().as_u16();
         let outcome = response.headers().get(OUTCOME).and_then(|outcome| outcome.to_str().ok());
         match audit {
@@ -85,11 +91,11 @@ impl Entry {
                 tracing::info!(target: TARGET, user, peer, verb, kind, mesh, name, status, outcome, "write");
             }
             Audit::File(journal) => {
-                let line = json!({
-                    "timestamp": Timestamp::now(), "user": user, "peer": peer, "verb": verb, "kind": kind,
-                    "mesh": mesh, "name": name, "status": status, "outcome": outcome,
-                });
-                journal.write(&line.to_string());
+                let timestamp = Timestamp::now();
+                let user = &user;
+                let line = Line { timestamp, user, peer, verb, kind, mesh, name, status, outcome };
+                // Texts and numbers always are JSON.
+                journal.write(&serde_json::to_string(&line).unwrap_or_default());
             }
         }
     }

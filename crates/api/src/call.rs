@@ -86,6 +86,11 @@ impl Call {
         }
     }
 
+    /// Checks that the mesh of the path exists, if the path names one.
+    pub fn check_mesh(&self) -> Result<(), Error> {
+        self.mesh(&*self.snapshot()?).map(drop)
+    }
+
     /// The key the path names.
     pub fn key(&self, kind: Kind) -> Key {
         Key::new(kind, self.param("mesh"), self.param("name"))

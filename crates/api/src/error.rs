@@ -1,17 +1,17 @@
-//! Why a request failed, and the error document clients of Kuma expect.
+//! Failures of requests, and the error document clients of Kuma expect.
 //!
 //! A failure carries a title (what was attempted) and a detail (what was wrong). Some kinds of
 //! failure have a title of their own, whatever was attempted.
 
+use admission::Refusal;
 use axum::response::{IntoResponse, Response};
+use contract::problem::{Cause, InvalidParameter, Problem};
 use http::{HeaderValue, StatusCode, header::RETRY_AFTER};
 use resources::{Kind, Violations};
-use serde::Serialize;
-use store::registrar::Refusal;
 
 use crate::{json, versions};
 
-/// Why a request was not served.
+/// Reasons for not serving a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{title}: not found")]
@@ -35,7 +35,7 @@ pub enum Error {
     Unauthenticated(String),
     #[error("{0}")]
     MethodNotAllowed(String),
-    /// What this control plane cannot do yet.
+    /// Something that this control plane cannot do yet.
     #[error("{0}")]
     NotImplemented(String),
     /// A kind, or everything, that users cannot write here.
@@ -67,33 +67,6 @@ pub enum Error {
     Internal { title: &'static str, cause: String },
 }
 
-/// The document of a failed request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
-    r#type: &'static str,
-    status: u16,
-    title: String,
-    detail: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    invalid_parameters: Vec<InvalidParameter>,
-    /// The same again under the names that older clients read.
-    details: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<Cause>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct InvalidParameter {
-    field: String,
-    reason: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Cause {
-    field: String,
-    message: String,
-}
-
 impl Error {
     pub fn not_found(title: impl Into<String>) -> Self {
         Error::NotFound { title: title.into() }
@@ -106,7 +79,7 @@ impl Error {
         Error::Invalid { title: title.into(), violations }
     }
 
-    /// What the store says, in the light of what was attempted.
+    /// Error of the store, in the light of what was attempted.
     pub fn from_store(error: store::Error, title: &'static str) -> Self {
         match error {
             store::Error::NotFound(_) => Error::not_found(title),
@@ -119,8 +92,8 @@ impl Error {
         }
     }
 
-    /// What the registrar says: `invalid` is the title for a resource that is not valid, `failed` for
-    /// a write that did not succeed.
+    /// Refusal of the registrar: `invalid` is the title for a resource that is not valid, `failed` for a
+    /// write that did not succeed.
     pub fn from_refusal(refusal: Refusal, invalid: &'static str, failed: &'static str) -> Self {
         match refusal {
             Refusal::ReadOnly(text) => Error::ReadOnly(text),
@@ -212,10 +185,12 @@ impl Error {
 impl Error {
     /// The document that a client gets.
     pub fn into_problem(self) -> Problem {
-        let (status, title, detail) = (self.status(), self.title(), self.detail());
+        let status = self.status();
+        let title = self.title();
+        let detail = self.detail();
         let found = self.violations();
         Problem {
-            r#type: "/std-errors",
+            r#type: "/std-errors".into(),
             status: status.as_u16(),
             title,
             details: detail.clone(),

@@ -1,4 +1,4 @@
-//! Which resources a list shall contain, read from the query.
+//! Filters of lists, read from the query.
 
 use resources::{
     Kind, Resource, Violations,
@@ -45,7 +45,7 @@ impl Filter {
         }
     }
 
-    /// Whether every resource matches, so that looking at them is not needed.
+    /// True if every resource matches, so that looking at them is not needed.
     pub fn is_empty(&self) -> bool {
         *self == Filter::default()
     }

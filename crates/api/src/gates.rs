@@ -1,5 +1,5 @@
-//! What clients share: how many writes, long lists and questions are worked on and how many watches are open at a time,
-//! and the lists themselves.
+//! Limits that clients share: on the writes, long lists and questions that are worked on and the watches that are open
+//! at a time. The lists themselves are shared, too.
 
 mod questions;
 mod response_cache;
@@ -16,7 +16,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-pub(crate) use self::questions::Asking;
+pub(crate) use self::questions::QuestionTurn;
 use self::{questions::Questions, response_cache::ResponseCache};
 use crate::{Error, User};
 
@@ -35,7 +35,7 @@ pub struct Gates {
     watches: Arc<Mutex<Watches>>,
     writes: Arc<Semaphore>,
     questions: Questions,
-    /// What waits for writes in progress when the process ends.
+    /// Waits for writes in progress when the process ends.
     shutdown: Shutdown,
     /// Long answers that were made before.
     pub(crate) answers: ResponseCache,
@@ -95,7 +95,7 @@ impl Gates {
     }
 
     /// Waits until a question of this caller may be worked out, unless the caller has others.
-    pub async fn ask(&self, user: &User, peer: Option<IpAddr>) -> Result<Asking, Error> {
+    pub async fn ask(&self, user: &User, peer: Option<IpAddr>) -> Result<QuestionTurn, Error> {
         self.questions.ask(user, peer).await
     }
 

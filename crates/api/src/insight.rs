@@ -3,7 +3,13 @@
 //! Totals are counted where they are asked for, so they are never behind; how proxies and services
 //! fare comes from the insights that watch them.
 
+use std::{borrow::Cow, collections::BTreeMap};
+
 use axum::response::Response;
+use contract::insight::{
+    DataplaneCounts, GlobalInsight, GlobalInsights, HealthCounts, OnlineCounts, ResourceCount, ServiceCounts,
+    ZoneCounts,
+};
 use jiff::Timestamp;
 use resources::{
     Kind, Scope,
@@ -15,7 +21,6 @@ use resources::{
         zone_proxy_insight::{ZoneEgressInsight, ZoneIngressInsight},
     },
 };
-use serde_json::{Map, Value, json};
 use store::Snapshot;
 
 use crate::{Error, call::Call, json};
@@ -23,21 +28,20 @@ use crate::{Error, call::Call, json};
 /// `GET /global-insight`.
 pub fn global_insight(call: &Call) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
-    let policies: usize =
-        kinds().filter(|k| k.descriptor().policy.is_some()).map(|k| snapshot.count(k, None)).sum();
-    Ok(json::ok(&json!({
-        "createdAt": Timestamp::now().to_string(),
-        "dataplanes": dataplanes(&snapshot),
-        "meshes": { "total": snapshot.count(Kind::Mesh, None) },
-        "policies": { "total": policies },
-        "resources": totals(&snapshot, |kind| is_in_total(kind) && snapshot.count(kind, None) > 0),
-        "services": services(&snapshot),
-        "zones": {
-            "controlPlanes": online::<ZoneInsight>(&snapshot, ZoneInsight::is_online),
-            "zoneEgresses": online::<ZoneEgressInsight>(&snapshot, ZoneEgressInsight::is_online),
-            "zoneIngresses": online::<ZoneIngressInsight>(&snapshot, ZoneIngressInsight::is_online),
+    let policies = kinds().filter(|k| k.descriptor().policy.is_some()).map(|k| snapshot.count(k, None)).sum();
+    Ok(json::ok(&GlobalInsight {
+        created_at: Timestamp::now().to_string(),
+        dataplanes: dataplanes(&snapshot),
+        meshes: ResourceCount { total: snapshot.count(Kind::Mesh, None) },
+        policies: ResourceCount { total: policies },
+        resources: totals(&snapshot, |kind| is_in_total(kind) && snapshot.count(kind, None) > 0),
+        services: services(&snapshot),
+        zones: ZoneCounts {
+            control_planes: online(&snapshot, ZoneInsight::is_online),
+            zone_egresses: online(&snapshot, ZoneEgressInsight::is_online),
+            zone_ingresses: online(&snapshot, ZoneIngressInsight::is_online),
         },
-    })))
+    }))
 }
 
 /// Meshes and zones have counts of their own, and what only administrators see is left out.
@@ -57,36 +61,34 @@ fn is_in_total(kind: Kind) -> bool {
 pub fn global_insights(call: &Call) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
     let resources = totals(&snapshot, |kind| kind.descriptor().scope == Scope::Global && !kind.is_insight());
-    Ok(json::ok(&json!({
-        "type": "GlobalInsights",
-        "creationTime": Timestamp::now().to_string(),
-        "resources": resources,
-    })))
+    Ok(json::ok(&GlobalInsights {
+        r#type: "GlobalInsights".into(),
+        creation_time: Timestamp::now().to_string(),
+        resources,
+    }))
 }
 
 fn kinds() -> impl Iterator<Item = Kind> {
     Kind::ALL.iter().copied().filter(|kind| !kind.descriptor().path.is_empty())
 }
 
-fn totals(snapshot: &Snapshot, counts: impl Fn(Kind) -> bool) -> Value {
-    let mut kinds: Vec<Kind> = kinds().filter(|&kind| counts(kind)).collect();
-    kinds.sort_by_key(|kind| kind.name());
-    let total = |kind: Kind| (kind.name().to_owned(), json!({ "total": snapshot.count(kind, None) }));
-    Value::Object(kinds.into_iter().map(total).collect())
+fn totals(snapshot: &Snapshot, counts: impl Fn(Kind) -> bool) -> BTreeMap<Cow<'static, str>, ResourceCount> {
+    let total = |kind: Kind| (kind.name().into(), ResourceCount { total: snapshot.count(kind, None) });
+    kinds().filter(|&kind| counts(kind)).map(total).collect()
 }
 
-fn dataplanes(snapshot: &Snapshot) -> Value {
-    let [mut standard, mut builtin, mut delegated] = [DataplaneStat::default(); 3];
+fn dataplanes(snapshot: &Snapshot) -> DataplaneCounts {
+    let mut counts = DataplaneCounts::default();
     for insight in snapshot.of_kind(Kind::MeshInsight).filter_map(|r| r.spec.get::<MeshInsight>()) {
         let Some(by_type) = &insight.dataplanes_by_type else { continue };
-        add(&mut standard, by_type.standard);
-        add(&mut builtin, by_type.gateway_builtin);
-        add(&mut delegated, by_type.gateway_delegated);
+        add(&mut counts.standard, by_type.standard);
+        add(&mut counts.gateway_builtin, by_type.gateway_builtin);
+        add(&mut counts.gateway_delegated, by_type.gateway_delegated);
     }
-    json!({ "gatewayBuiltin": full(builtin), "gatewayDelegated": full(delegated), "standard": full(standard) })
+    counts
 }
 
-fn add(sum: &mut DataplaneStat, part: Option<DataplaneStat>) {
+fn add(sum: &mut HealthCounts, part: Option<DataplaneStat>) {
     let part = part.unwrap_or_default();
     sum.total += part.total;
     sum.online += part.online;
@@ -94,51 +96,34 @@ fn add(sum: &mut DataplaneStat, part: Option<DataplaneStat>) {
     sum.partially_degraded += part.partially_degraded;
 }
 
-/// Every number, also where it is zero.
-fn full(stat: DataplaneStat) -> Value {
-    json!({
-        "offline": stat.offline,
-        "online": stat.online,
-        "partiallyDegraded": stat.partially_degraded,
-        "total": stat.total,
-    })
-}
-
-fn services(snapshot: &Snapshot) -> Value {
-    let mut external = 0u32;
-    let [mut internal, mut builtin, mut delegated] = [DataplaneStat::default(); 3];
+fn services(snapshot: &Snapshot) -> ServiceCounts {
+    let mut counts = ServiceCounts::default();
     let insights = snapshot.of_kind(Kind::ServiceInsight).filter_map(|r| r.spec.get::<ServiceInsight>());
     for service in insights.flat_map(|insight| insight.services.values()) {
-        let stat = match service.service_type {
-            ServiceType::Internal => &mut internal,
-            ServiceType::GatewayBuiltin => &mut builtin,
-            ServiceType::GatewayDelegated => &mut delegated,
+        let health = match service.service_type {
+            ServiceType::Internal => &mut counts.internal,
+            ServiceType::GatewayBuiltin => &mut counts.gateway_builtin,
+            ServiceType::GatewayDelegated => &mut counts.gateway_delegated,
             ServiceType::External => {
-                external += 1;
+                counts.external.total += 1;
                 continue;
             }
         };
-        stat.total += 1;
+        health.total += 1;
         match service.status {
-            ServiceStatus::Online => stat.online += 1,
-            ServiceStatus::Offline => stat.offline += 1,
-            ServiceStatus::PartiallyDegraded => stat.partially_degraded += 1,
+            ServiceStatus::Online => health.online += 1,
+            ServiceStatus::Offline => health.offline += 1,
+            ServiceStatus::PartiallyDegraded => health.partially_degraded += 1,
             ServiceStatus::NotAvailable => {}
         }
     }
-    json!({
-        "external": { "total": external },
-        "gatewayBuiltin": full(builtin),
-        "gatewayDelegated": full(delegated),
-        "internal": full(internal),
-    })
+    counts
 }
 
-fn online<T: TypedSpec>(snapshot: &Snapshot, is_online: impl Fn(&T) -> bool) -> Value {
-    let connected =
-        snapshot.of_kind(T::KIND).filter_map(|r| r.spec.get::<T>()).filter(|spec| is_online(spec)).count();
-    let mut out = Map::new();
-    out.insert("online".into(), connected.into());
-    out.insert("total".into(), snapshot.count(T::KIND, None).into());
-    Value::Object(out)
+fn online<T: TypedSpec>(snapshot: &Snapshot, is_online: impl Fn(&T) -> bool) -> OnlineCounts {
+    let insights = snapshot.of_kind(T::KIND).filter_map(|r| r.spec.get::<T>());
+    OnlineCounts {
+        online: insights.filter(|spec| is_online(spec)).count(),
+        total: snapshot.count(T::KIND, None),
+    }
 }

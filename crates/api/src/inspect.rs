@@ -3,31 +3,41 @@
 //! The API knows who may ask and what an answer looks like. How a proxy is reached is up to
 //! the implementation of [`Inspect`].
 
+pub mod access_question;
+pub mod admin;
+pub mod findings;
 pub mod graph;
 pub mod hostnames;
 pub mod kuma_views;
-pub mod layout;
 pub mod logging;
 mod names;
 pub mod observed;
 pub mod policies;
-pub mod problems;
-pub mod reach;
 pub mod reachability;
-pub mod rules;
 pub mod suggestions;
 pub mod sync;
 pub mod what_if;
-pub mod zones;
 
 use std::{fmt, sync::Arc};
 
-use axum::{
-    body::Body,
-    response::{IntoResponse, Response},
-};
+use axum::response::Response;
 use bytes::Bytes;
-use http::{HeaderValue, header::CONTENT_TYPE};
+use contract::{
+    access::Access,
+    configuration::ProxyConfiguration,
+    graph::AccessGraph,
+    hostnames::HostnameList,
+    layout::ProxyLayout,
+    logging::ProxyLogLevels,
+    observed::ObservedCalls,
+    pages::Selection,
+    policies::{PolicyList, RouteList},
+    reachability::{MeasuredProxies, ProxyReachabilityAnswer},
+    rules::{ProxyRules, ResourceMeta},
+    suggestions::Suggestions,
+    sync::ProxySyncState,
+    what_if::WhatIfConsequences,
+};
 use resources::{
     Key, Kind, Resource,
     kinds::mesh::{Mesh, MeshServicesMode},
@@ -38,26 +48,18 @@ use serde_json::Value;
 use store::Snapshot;
 
 use crate::{
-    Error, access,
+    Error,
     call::{Call, with_revision},
     json,
-    list::{Paging, Selection},
+    list::Paging,
     patch,
     resource::RETRIEVE,
-    route::Operation,
 };
-use graph::Graph;
-use hostnames::HostnameList;
-use layout::Layout;
-use logging::{LogChange, LogLevels};
-use observed::{ObservedCalls, WantedEdges};
-use policies::{PoliciesOf, PolicyList, RouteList};
-use reach::{Question, Reach};
-use reachability::{MeasuredProxies, OfProxy};
-use rules::{Meta, RuleList};
-use suggestions::Suggestions;
-use sync::SyncState;
-use what_if::{Consequences, Hypothesis};
+use access_question::AccessQuestion;
+use logging::LogChange;
+use observed::WantedEdges;
+use policies::PoliciesOf;
+use what_if::Hypothesis;
 
 /// Reaches proxies.
 #[async_trait::async_trait]
@@ -65,27 +67,27 @@ pub trait Inspect: fmt::Debug + Send + Sync {
     /// Asks the proxy itself. The answer holds no secrets.
     async fn admin(&self, proxy: &Key, view: AdminView) -> Result<AdminAnswer, InspectError>;
 
-    /// How much the proxy logs, after a change if one is wanted.
-    async fn logging(&self, proxy: &Key, change: Option<&LogChange>) -> Result<LogLevels, InspectError>;
+    /// Log levels of the proxy, after a change if one is wanted.
+    async fn logging(&self, proxy: &Key, change: Option<&LogChange>) -> Result<ProxyLogLevels, InspectError>;
 
     /// The configuration the proxy would be sent now, without secrets: resources by type URL and name.
     /// `with_shadow`: as if policies with `kuma.io/effect: shadow` had an effect.
-    async fn config(&self, proxy: &Key, with_shadow: bool) -> Result<Config, InspectError>;
+    async fn config(&self, proxy: &Key, with_shadow: bool) -> Result<XdsConfig, InspectError>;
 
-    /// Where the proxy stands with every change made until now.
-    async fn sync(&self, proxy: &Key) -> Result<SyncState, InspectError>;
+    /// State of the proxy with regard to every change made until now.
+    async fn sync(&self, proxy: &Key) -> Result<ProxySyncState, InspectError>;
 
-    /// What the proxy counts, by the names of its resources.
+    /// Statistics of the proxy, by the names of its resources.
     async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError>;
 
-    /// What the proxy consists of, connected or not.
-    async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError>;
+    /// Parts of the proxy, connected or not.
+    async fn layout(&self, proxy: &Key) -> Result<ProxyLayout, InspectError>;
 
     /// The hostnames that the proxy offers something under, connected or not.
     async fn hostnames(&self, proxy: &Key) -> Result<HostnameList, InspectError>;
 
     /// Every rule in effect for the proxy.
-    async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError>;
+    async fn rules(&self, proxy: &Key) -> Result<ProxyRules, InspectError>;
 
     /// The policies in effect for a part of the proxy.
     async fn policies(&self, proxy: &Key, of: &PoliciesOf) -> Result<PolicyList, InspectError>;
@@ -100,15 +102,19 @@ pub trait Inspect: fmt::Debug + Send + Sync {
     async fn matched(&self, proxy: &Key) -> Result<Vec<Arc<Resource>>, InspectError>;
 
     /// May one workload call another?
-    async fn reach(&self, question: &Question) -> Result<Reach, InspectError>;
+    async fn access(&self, question: &AccessQuestion) -> Result<Access, InspectError>;
 
-    /// Who was seen calling what in a mesh.
+    /// Observed calls of a mesh.
     async fn observed(&self, mesh: &str, wanted: WantedEdges) -> Result<ObservedCalls, InspectError>;
 
-    /// What the proxy reaches; with `to`, why it reaches that destination or not.
-    async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError>;
+    /// Destinations of the proxy; with `to`, the reason why it reaches that destination or not.
+    async fn reachability(
+        &self,
+        proxy: &Key,
+        to: Option<&str>,
+    ) -> Result<ProxyReachabilityAnswer, InspectError>;
 
-    /// What trimming by permissions does for the proxies of a mesh, from the offset on, or would do.
+    /// Effect of trimming by permissions for the proxies of a mesh, from the offset on, in use or not.
     async fn reachability_of_mesh(
         &self,
         mesh: &str,
@@ -116,57 +122,57 @@ pub trait Inspect: fmt::Debug + Send + Sync {
         size: usize,
     ) -> Result<MeasuredProxies, InspectError>;
 
-    /// Who may call whom; with `service`, only that service and those beside it.
-    async fn graph(&self, mesh: &str, service: Option<&str>) -> Result<Graph, InspectError>;
+    /// Access between all services; with `service`, only that service and those beside it.
+    async fn graph(&self, mesh: &str, service: Option<&str>) -> Result<AccessGraph, InspectError>;
 
     /// The permissions that observed calls need; only those of one service if one is given.
     async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError>;
 
-    /// What changes would do that are admitted and not made.
-    async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError>;
+    /// Consequences of changes that are admitted and not made.
+    async fn what_if(&self, hypothesis: Hypothesis) -> Result<WhatIfConsequences, InspectError>;
 }
 
 /// A configuration, and what it would be without the policies that only pretend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Config {
+pub struct XdsConfig {
     pub xds: Value,
     /// Made from the same moment; `None` where it is the same.
     pub without_shadow: Option<Value>,
 }
 
-/// What to ask a proxy for.
+/// Question to a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminView {
     ConfigDump {
         include_eds: bool,
     },
     Stats {
-        format: Format,
+        format: AdminFormat,
         used_only: bool,
     },
     Clusters {
-        format: Format,
+        format: AdminFormat,
     },
-    /// What a zone proxy counts by server name.
+    /// Counts of a zone proxy by server name.
     SniUsage,
 }
 
-/// How Envoy writes its answer.
+/// Format of Envoy's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum AdminFormat {
     Text,
     Json,
 }
 
-/// What the proxy said.
+/// Answer of the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminAnswer {
     pub content_type: &'static str,
     pub body: Bytes,
 }
 
-/// Why a proxy could not be looked into; each text says what to do.
+/// Reasons why a proxy could not be looked into; each text says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InspectError {
     #[error("there is no {0}")]
@@ -191,7 +197,7 @@ pub enum InspectError {
 const FAILED: &str = "Could not execute admin operation";
 const MISSING: &str = "Could not get dataplane resource";
 
-/// What to say where there is no resource that describes a proxy.
+/// Title of the error where there is no resource that describes a proxy.
 fn missing(kind: Kind) -> &'static str {
     match kind {
         Kind::ZoneIngress => "Could not get zone ingress resource",
@@ -215,68 +221,29 @@ impl From<InspectError> for Error {
     }
 }
 
-/// `GET …/{name}/{xds,stats,clusters}` of a Dataplane, a ZoneIngress or a ZoneEgress.
-pub async fn admin(call: Call, kind: Kind) -> Result<Response, Error> {
-    let rules = &call.context.settings.access;
-    let (view, allowed, action) = match call.route.operation {
-        Operation::ProxyStats(Kind::Dataplane) if call.query("format") == Some("summary") => {
-            return summary(call).await;
-        }
-        Operation::ProxyStats(_) => {
-            let view = AdminView::Stats { format: format(&call)?, used_only: flag(&call, "usedonly", true)? };
-            (view, &rules.view_stats, "view stats")
-        }
-        Operation::ProxyClusters(_) => {
-            (AdminView::Clusters { format: format(&call)? }, &rules.view_clusters, "view clusters")
-        }
-        _ => {
-            let view = AdminView::ConfigDump { include_eds: flag(&call, "include_eds", false)? };
-            (view, &rules.view_config_dump, "view envoy config dump")
-        }
-    };
-    access::check_action(&call.user, allowed, action)?;
-    let (inspect, proxy) = (inspect(&call), described(&call, kind, missing(kind))?);
-    let spelling = names::asked(&call, &proxy)?;
-    let answer = inspect.admin(&proxy, view).await?;
-    let mut response = Body::from(names::spelled(answer.body, spelling).await?).into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
-    Ok(response)
-}
-
-/// `GET /meshes/{mesh}/dataplanes/{name}/stats?format=summary`.
-async fn summary(call: Call) -> Result<Response, Error> {
-    access::check_action(&call.user, &call.context.settings.access.view_stats, "view stats")?;
-    let (inspect, proxy) = (inspect(&call), dataplane(&call, MISSING)?);
-    let used_only = flag(&call, "usedonly", true)?;
-    written(inspect.stats_summary(&proxy, used_only).await?).await
-}
-
 /// `GET /meshes/{mesh}/dataplanes/{name}/_config`.
 pub async fn config(call: Call) -> Result<Response, Error> {
-    let rules = &call.context.settings.access;
-    access::check_action(&call.user, &rules.view_config_dump, "view envoy config dump")?;
-    let (inspect, proxy) = (inspect(&call), dataplane(&call, "Failed to fetch dataplane insight")?);
-    let (with_shadow, with_diff) = (flag(&call, "shadow", false)?, includes_diff(&call)?);
+    let inspect = inspect(&call);
+    let proxy = dataplane(&call, "Failed to fetch dataplane insight")?;
+    let with_shadow = flag(&call, "shadow", false)?;
+    let with_diff = includes_diff(&call)?;
     let snapshot = call.snapshot()?;
-    let Config { xds, without_shadow } = inspect.config(&proxy, with_shadow).await?;
-    let mut answer = serde_json::json!({});
-    if with_diff {
-        let diff = without_shadow.map(|before| patch::between(&before, &xds));
-        answer["diff"] = Value::Array(diff.unwrap_or_default());
-    }
-    answer["xds"] = xds;
-    shown(answer, &snapshot).await
+    let XdsConfig { xds, without_shadow } = inspect.config(&proxy, with_shadow).await?;
+    let patch = || without_shadow.map(|before| patch::between(&before, &xds)).unwrap_or_default();
+    let diff = with_diff.then(patch);
+    shown(ProxyConfiguration { diff, xds }, &snapshot).await
 }
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/_layout`.
 pub async fn layout(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
+    let inspect = inspect(&call);
+    let snapshot = call.snapshot()?;
     exclusive(&call, &snapshot, "_layout")?;
     let proxy = dataplane(&call, "Failed to retrieve Dataplane")?;
     let spelling = names::asked(&call, &proxy)?;
     let layout = inspect.layout(&proxy).await?;
     let layout = match &spelling {
-        Some(spelling) => layout.in_kumas_spelling(spelling),
+        Some(spelling) => names::in_kumas_spelling(layout, spelling),
         None => layout,
     };
     shown(layout, &snapshot).await
@@ -284,30 +251,16 @@ pub async fn layout(call: Call) -> Result<Response, Error> {
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/_rules`.
 pub async fn rules(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
+    let inspect = inspect(&call);
+    let snapshot = call.snapshot()?;
     let rules = inspect.rules(&dataplane(&call, "Could not retrieve Dataplane")?).await?;
     shown(rules, &snapshot).await
 }
 
-/// `GET /meshes/{mesh}/dataplanes/{name}/…/_policies`.
-pub async fn policies(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
-    exclusive(&call, &snapshot, "_policies")?;
-    let proxy = dataplane(&call, "Failed to retrieve Dataplane")?;
-    let of = match call.route.operation {
-        Operation::InboundPolicies => PoliciesOf::Inbound(identifier(&call, "kri")?),
-        Operation::OutboundPolicies => PoliciesOf::Outbound(identifier(&call, "kri")?),
-        Operation::RoutePolicies => {
-            PoliciesOf::Route { outbound: identifier(&call, "kri")?, route: identifier(&call, "route")? }
-        }
-        _ => PoliciesOf::Proxy,
-    };
-    shown(inspect.policies(&proxy, &of).await?, &snapshot).await
-}
-
 /// `GET /meshes/{mesh}/dataplanes/{name}/_outbounds/{kri}/_routes`.
 pub async fn routes(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
+    let inspect = inspect(&call);
+    let snapshot = call.snapshot()?;
     exclusive(&call, &snapshot, "_policies")?;
     let proxy = dataplane(&call, "Failed to retrieve Dataplane")?;
     shown(inspect.routes(&proxy, &identifier(&call, "kri")?).await?, &snapshot).await
@@ -315,8 +268,8 @@ pub async fn routes(call: Call) -> Result<Response, Error> {
 
 /// `GET /meshes/{mesh}/{policies}/{name}/_resources/dataplanes`, and that of a MeshService.
 pub async fn selected(call: Call, kind: Kind) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
-    call.check_access(kind)?;
+    let inspect = inspect(&call);
+    let snapshot = call.snapshot()?;
     let paging = Paging::read(&call)?;
     let part = call.query("name").unwrap_or_default();
     let selecting = call.key(kind);
@@ -326,18 +279,19 @@ pub async fn selected(call: Call, kind: Kind) -> Result<Response, Error> {
     }
     let mut selected = inspect.selected(&selecting).await?;
     selected.retain(|dataplane| dataplane.name().contains(part));
-    let page = paging.cut(&call, selected.into_iter(), |dataplane| Meta::of(dataplane));
+    let page = paging.cut(&call, selected.into_iter(), |dataplane| ResourceMeta::of(dataplane));
     shown(Selection::from(page), &snapshot).await
 }
 
 /// `GET /meshes/{mesh}/_access`.
-pub async fn reach(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
+pub async fn access(call: Call) -> Result<Response, Error> {
+    let inspect = inspect(&call);
+    let snapshot = call.snapshot()?;
     let question = question(&call)?;
-    shown(inspect.reach(&question).await?, &snapshot).await
+    shown(inspect.access(&question).await?, &snapshot).await
 }
 
-fn question(call: &Call) -> Result<Question, Error> {
+fn question(call: &Call) -> Result<AccessQuestion, Error> {
     let given = |name: &str| {
         let value = call.query(name).map(str::to_owned);
         value.ok_or_else(|| {
@@ -345,7 +299,7 @@ fn question(call: &Call) -> Result<Question, Error> {
             Error::BadRequest(format!("{name} is missing: it is the name of {text}"))
         })
     };
-    Ok(Question {
+    Ok(AccessQuestion {
         mesh: call.param("mesh").to_owned(),
         from: given("from")?,
         to: given("to")?,
@@ -357,7 +311,7 @@ fn inspect(call: &Call) -> &Arc<dyn Inspect> {
     &call.context.inspect
 }
 
-/// Whether the difference to what the proxy has now is asked for.
+/// True if the request asks for the difference to the configuration that the proxy has now.
 fn includes_diff(call: &Call) -> Result<bool, Error> {
     let asked = call.query_pairs().iter().filter(|(name, _)| name == "include");
     let mut asked = asked.flat_map(|(_, value)| value.split(',')).filter(|word| !word.is_empty()).peekable();
@@ -366,14 +320,6 @@ fn includes_diff(call: &Call) -> Result<bool, Error> {
         Some(other) => Err(Error::BadRequest(format!("include {other:?} is not known: it is `diff`"))),
         None => Ok(any),
     }
-}
-
-/// The store, for callers that may read Dataplanes of the mesh in the path.
-fn readable(call: &Call) -> Result<Arc<Snapshot>, Error> {
-    call.check_access(Kind::Dataplane)?;
-    let snapshot = call.snapshot()?;
-    call.mesh(&snapshot)?;
-    Ok(snapshot)
 }
 
 async fn shown<T: Serialize + Send + 'static>(answer: T, snapshot: &Snapshot) -> Result<Response, Error> {
@@ -413,19 +359,6 @@ fn described(call: &Call, kind: Kind, missing: &str) -> Result<Key, Error> {
     match snapshot.get(&key) {
         Some(_) => Ok(key),
         None => Err(Error::not_found(missing)),
-    }
-}
-
-fn format(call: &Call) -> Result<Format, Error> {
-    match call.query("format") {
-        None | Some("text") => Ok(Format::Text),
-        Some("json") => Ok(Format::Json),
-        Some(other) => {
-            let summaries = call.route.operation == Operation::ProxyStats(Kind::Dataplane);
-            let summary = if summaries { ", or `summary`" } else { "" };
-            let known = format!("it is `text` or `json`{summary}");
-            Err(Error::BadRequest(format!("format {other:?} is not known: {known}")))
-        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! A resource by its KRI.
 
+use admission::ControlPlaneRole;
 use axum::response::Response;
 use resources::{
-    Key,
+    Key, Kind,
     naming::{Kri, kds, namespaced},
 };
-use store::registrar::Mode;
 
 use crate::{
     Error,
@@ -13,14 +13,14 @@ use crate::{
     json, resource, versions,
 };
 
+/// Checks that the user may read the kind that the identifier names.
+pub fn check_access(call: &Call) -> Result<(), Error> {
+    call.check_access(identified(call)?.kind)
+}
+
 /// `GET /_kri/{kri}`. A section, if there is one, does not change which resource is meant.
 pub fn get(call: &Call) -> Result<Response, Error> {
-    let identifier: Kri = call
-        .param("kri")
-        .parse()
-        .map_err(|error: resources::naming::Error| Error::BadRequest(error.to_string()))?;
-    let kind = identifier.kind().ok_or_else(|| Error::not_found(resource::RETRIEVE))?;
-    call.check_access(kind)?;
+    let Identified { identifier, kind } = identified(call)?;
     let snapshot = call.snapshot()?;
     let found = names(call.context.registrar.mode(), &identifier)
         .into_iter()
@@ -31,18 +31,34 @@ pub fn get(call: &Call) -> Result<Response, Error> {
     Ok(versions::with_version(with_revision(json::ok(&shown), &snapshot), found))
 }
 
+/// An identifier of a known kind.
+struct Identified {
+    identifier: Kri,
+    kind: Kind,
+}
+
+fn identified(call: &Call) -> Result<Identified, Error> {
+    let identifier: Kri = call
+        .param("kri")
+        .parse()
+        .map_err(|error: resources::naming::Error| Error::BadRequest(error.to_string()))?;
+    let kind = identifier.kind().ok_or_else(|| Error::not_found(resource::RETRIEVE))?;
+    Ok(Identified { identifier, kind })
+}
+
 /// The names the resource may have in this store, likeliest first: its own where it was written here,
 /// the hashed one where it was synchronised.
-fn names(mode: &Mode, kri: &Kri) -> Vec<String> {
+fn names(mode: &ControlPlaneRole, kri: &Kri) -> Vec<String> {
     let some = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
-    let (zone, namespace) = (some(&kri.zone), some(&kri.namespace));
+    let zone = some(&kri.zone);
+    let namespace = some(&kri.namespace);
     let hashed = || kds::hashed_name(&kri.mesh, &kri.name, zone.as_deref(), namespace.as_deref());
     let own = || namespaced::stored(&kri.name, &kri.namespace);
     match mode {
-        Mode::Global if kri.zone.is_empty() => own().collect(),
-        Mode::Zone { name, .. } if kri.zone == *name => own().collect(),
+        ControlPlaneRole::Global if kri.zone.is_empty() => own().collect(),
+        ControlPlaneRole::Zone { name, .. } if kri.zone == *name => own().collect(),
         // Written here without a zone label, or written on the global control plane.
-        Mode::Zone { .. } if kri.zone.is_empty() => own().chain([hashed()]).collect(),
+        ControlPlaneRole::Zone { .. } if kri.zone.is_empty() => own().chain([hashed()]).collect(),
         _ => vec![hashed()],
     }
 }

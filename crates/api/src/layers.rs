@@ -1,4 +1,4 @@
-//! What happens to every request, whatever its route.
+//! Layers around every request, whatever its route.
 
 mod authenticate;
 mod cors;

@@ -1,8 +1,8 @@
 //! The REST API: what `kumactl`, the GUI and scripts talk to.
 //!
-//! [`route::all`] lists every route once; the router and the OpenAPI document are made from it. Reads
-//! look at one snapshot of the store from beginning to end; writes go through the registrar, which
-//! knows the rules. [`layers`] authenticates the caller before any route runs.
+//! [`route::all`] is the one table of routes, a row each; the router and the OpenAPI document are made from it.
+//! [`layers`] authenticates the caller before any route runs, and the access rule of the row decides before its handler
+//! does. Reads look at one snapshot of the store; writes go through the registrar, which knows the rules.
 //!
 //! Invariant: whatever a client sends to a route, the answer is a document of the same shape as Kuma's,
 //! and an answer that reports success was carried out.
@@ -43,21 +43,21 @@ mod what_if;
 
 use std::sync::Arc;
 
-use store::Registrar;
+use admission::Registrar;
 
 pub use access::User;
 pub use audit::Audit;
 pub use error::Error;
 pub use gates::{Gates, WATCHES, WATCHES_PER_PEER};
 pub use inspect::{
-    AdminAnswer, AdminView, Config, Format, Inspect, InspectError,
-    problems::{FindingFilter, Problems},
+    AdminAnswer, AdminFormat, AdminView, Inspect, InspectError, XdsConfig,
+    findings::{CurrentFindings, FindingFilter},
 };
-pub use metrics::Metrics;
+pub use metrics::ApiMetrics;
 pub use serve::router;
 pub use settings::{
-    Access, Allowed, Authn, AuthnType, BackupFiles, Issuers, MAX_BODY, Settings, TIMEOUT, WATCH_PATIENCE,
-    names,
+    AccessRights, Allowed, Authn, AuthnType, BackupFiles, Issuers, MAX_BODY, Settings, TIMEOUT,
+    WATCH_PATIENCE, names,
 };
 
 /// Everything a request may need.
@@ -65,10 +65,10 @@ pub use settings::{
 pub struct Context {
     pub registrar: Arc<Registrar>,
     pub settings: Settings,
-    pub metrics: Metrics,
+    pub metrics: ApiMetrics,
     /// The way to proxies.
     pub inspect: Arc<dyn Inspect>,
-    /// Who knows what is wrong.
-    pub problems: Arc<dyn Problems>,
+    /// Current findings per mesh.
+    pub findings: Arc<dyn CurrentFindings>,
     pub gates: Gates,
 }

@@ -3,11 +3,10 @@
 use std::{num::IntErrorKind, ops::Deref, sync::Arc};
 
 use axum::response::Response;
+use contract::pages::Listing;
 use http::header::HOST;
 use resources::{Kind, Resource, format::universal::UniversalView};
 use runtime::listen::Peer;
-use serde::Serialize;
-use serde_json::Value;
 use store::{Page, Snapshot};
 
 use crate::{
@@ -17,36 +16,13 @@ use crate::{
     inline_keys, json, watch,
 };
 
-/// What a list attempted, when it failed.
+/// Title of the error when a list fails.
 pub const TITLE: &str = "Could not retrieve resources";
 
 const DEFAULT_SIZE: usize = 100;
 const MAX_SIZE: usize = 1000;
 
-/// One page as clients see it.
-#[derive(Debug, Serialize)]
-pub struct Listing<T = Value> {
-    pub total: usize,
-    pub items: Vec<T>,
-    pub next: Option<String>,
-}
-
-/// A page of an answer of inspection, which does not say that there is no next one.
-#[derive(Debug, Serialize)]
-pub struct Selection<T = Value> {
-    pub total: usize,
-    pub items: Vec<T>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-}
-
-impl<T> From<Listing<T>> for Selection<T> {
-    fn from(Listing { total, items, next }: Listing<T>) -> Self {
-        Selection { total, items, next }
-    }
-}
-
-/// Which part of a list is asked for.
+/// Requested part of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paging {
     pub offset: usize,
@@ -74,7 +50,6 @@ pub fn page<T>(
     render: impl Fn(&Arc<Resource>) -> T,
 ) -> Result<Listing<T>, Error> {
     let mesh = call.mesh(snapshot)?;
-    call.check_access(kind)?;
     let paging = Paging::read(call)?;
     let filter = Filter::read(call, kind)?;
     if !filter.is_empty() {
@@ -105,12 +80,12 @@ pub fn in_scope<'a>(
 }
 
 /// Something that has a place in a list.
-pub trait Named {
+pub trait ListItem {
     /// Mesh and name.
     fn named(&self) -> (&str, &str);
 }
 
-impl<R: Deref<Target = Resource>> Named for R {
+impl<R: Deref<Target = Resource>> ListItem for R {
     fn named(&self) -> (&str, &str) {
         (self.mesh(), self.name())
     }
@@ -142,13 +117,15 @@ impl Paging {
     }
 
     /// The page of a list that is in the order of meshes and names and is looked through as a whole.
-    pub fn cut<I: Named, T>(
+    pub fn cut<I: ListItem, T>(
         &self,
         call: &Call,
         all: impl Iterator<Item = I>,
         render: impl Fn(&I) -> T,
     ) -> Listing<T> {
-        let (mut total, mut more, mut page) = (0, false, Vec::new());
+        let mut total = 0;
+        let mut more = false;
+        let mut page = Vec::new();
         for item in all {
             let begun = match &self.after {
                 Some((mesh, name)) => item.named() > (mesh.as_str(), name.as_str()),
@@ -189,7 +166,7 @@ fn link<'c>(call: &'c Call, place: impl IntoIterator<Item = (&'c str, String)>) 
     format!("{}{}?{query}", origin(call), call.parts.uri.path())
 }
 
-/// What Go says about a text that is not a number.
+/// Go's words about a text that is not a number.
 fn not_a_number(text: &str, error: &IntErrorKind) -> String {
     let reason = match error {
         IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
@@ -198,7 +175,8 @@ fn not_a_number(text: &str, error: &IntErrorKind) -> String {
     format!("invalid offset: strconv.Atoi: parsing {text:?}: {reason}")
 }
 
-/// Where the client reaches the root of this API: what the operator says, or else what the client used.
+/// URL at which the client reaches the root of this API: the operator's, or else the one that the client
+/// used.
 pub fn origin(call: &Call) -> String {
     let root = call.context.settings.root_url.trim_end_matches('/');
     if !root.is_empty() {

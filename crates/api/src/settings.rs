@@ -1,4 +1,4 @@
-//! What the operator decides about the REST API.
+//! Settings of the REST API.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -21,13 +21,13 @@ pub mod names {
 /// resources seen in practice (certificate chains, proxy patches) are a few hundred kilobytes.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
 
-/// How long one request may take (`apiServer.writeTimeout` in Kuma).
+/// Longest time for one request (`apiServer.writeTimeout` in Kuma).
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client that takes nothing for this long does not read, however slow its network is.
 pub const WATCH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How users other than a local administrator prove who they are: `apiServer.authn.type`.
+/// Credentials of users other than a local administrator: `apiServer.authn.type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthnType {
     /// User tokens issued by this control plane.
@@ -43,7 +43,7 @@ pub struct Authn {
     pub localhost_is_admin: bool,
     /// The users of this machine whose direct calls are an administrator's then.
     pub local_administrators: Vec<u32>,
-    /// Whether unauthenticated users may only read.
+    /// Lets unauthenticated users only read.
     pub require_for_writes: bool,
 }
 
@@ -58,7 +58,7 @@ impl Default for Authn {
     }
 }
 
-/// Which tokens this control plane issues (`…enableIssuer`).
+/// Kinds of tokens that this control plane issues (`…enableIssuer`).
 #[derive(Debug, Clone)]
 pub struct Issuers {
     pub user: bool,
@@ -66,7 +66,7 @@ pub struct Issuers {
     pub zone: bool,
 }
 
-/// Who may do one kind of thing: any of these users, or a member of any of these groups.
+/// Users with one right: any of these users, or a member of any of these groups.
 #[derive(Debug, Clone, Default)]
 pub struct Allowed {
     pub users: Vec<String>,
@@ -90,22 +90,22 @@ impl Allowed {
 
 /// `access.static.*`.
 #[derive(Debug, Clone)]
-pub struct Access {
+pub struct AccessRights {
     pub admin_resources: Allowed,
     pub generate_dataplane_token: Allowed,
     pub generate_zone_token: Allowed,
     pub generate_user_token: Allowed,
     /// `controlPlaneMetadata`: who may see the control plane's configuration.
     pub control_plane_metadata: Allowed,
-    /// Who may see the configuration of a proxy, as it has it and as it would be sent.
+    /// Users who may see the configuration of a proxy, as it has it and as it would be sent.
     pub view_config_dump: Allowed,
     pub view_stats: Allowed,
     pub view_clusters: Allowed,
 }
 
-impl Default for Access {
+impl Default for AccessRights {
     fn default() -> Self {
-        Access {
+        AccessRights {
             admin_resources: Allowed::admins(),
             generate_dataplane_token: Allowed::admins(),
             generate_zone_token: Allowed::admins(),
@@ -126,7 +126,7 @@ pub type BackupFiles = Arc<dyn Fn() -> Result<Vec<Attachment>, String> + Send + 
 pub struct Settings {
     pub authn: Authn,
     pub issuers: Issuers,
-    pub access: Access,
+    pub access: AccessRights,
     /// `apiServer.readOnly`: users may write nothing. Proxies register all the same.
     pub read_only: bool,
     /// `apiServer.basePath`: everything is served below it.
@@ -137,7 +137,7 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// Origins allowed by CORS: exact, or `.*` / `*` for all.
     pub cors_allowed_domains: Vec<String>,
-    /// Where the GUI is, or empty when there is none.
+    /// URL of the GUI, or empty when there is none.
     pub gui_url: String,
     /// The control plane's configuration with secrets masked.
     pub config: Value,
@@ -155,13 +155,13 @@ pub struct Settings {
     /// Watches that may be open: of all clients, and of the clients at one address.
     pub max_watches: usize,
     pub max_watches_per_peer: usize,
-    /// How long the client of a watch may take for one line.
+    /// Longest time for the client of a watch to take one line.
     pub watch_patience: Duration,
     /// The hostnames of services in meshes whose services are called by tags, if they have any.
     pub service_hosts: Option<ServiceHosts>,
-    /// Which files a mesh may name as its authority's.
+    /// Files that a mesh may name as its authority's.
     pub data_sources: Files,
-    /// Where writes are recorded.
+    /// Destination of the records of writes.
     pub audit: Audit,
     /// The files that belong into a backup, read anew for each.
     pub backup_files: BackupFiles,
@@ -172,7 +172,7 @@ impl Default for Settings {
         Settings {
             authn: Authn::default(),
             issuers: Issuers { user: true, dataplane: true, zone: true },
-            access: Access::default(),
+            access: AccessRights::default(),
             read_only: false,
             base_path: "/".into(),
             root_url: String::new(),

@@ -1,12 +1,14 @@
-//! Which values of SNI are asked for, as zone proxies count it.
+//! Values of SNI that are asked for, as zone proxies count them.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use admission::ControlPlaneRole;
 use axum::response::Response;
+use contract::{
+    pages::Listing,
+    sni::{AskedProxy, SeenBy, SniDestination, SniUsage, UsageList},
+};
 use resources::{Kind, Resource, Spec, labels, naming::system};
-use schemars::JsonSchema;
-use serde::Serialize;
-use store::registrar::Mode;
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -14,88 +16,32 @@ use tokio::{
 };
 
 use crate::{
-    AdminView, Error, Inspect, access,
+    AdminView, Error, Inspect,
+    access::VIEW_STATS,
     call::{Call, with_revision},
     inspect::flag,
     json,
-    list::{Listing, Paging},
-    snis::{self, Placed, SniDestination},
+    list::Paging,
+    route,
+    snis::{self, ListedSni},
 };
 
-/// How long a zone proxy may take to answer.
+/// Longest time a zone proxy may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long all of them may take together; those whose turn has not come by then are not asked.
+/// Longest time all of them may take together; those whose turn has not come by then are not asked.
 const PATIENCE_WITH_ALL: Duration = Duration::from_secs(15);
-/// How many are asked at a time.
+/// Number of zone proxies that are asked at a time.
 const AT_ONCE: usize = 16;
 
-/// A page of values, and who was asked about them.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct UsageList {
-    pub total: usize,
-    pub items: Vec<SniUsage>,
-    pub next: Option<String>,
-    /// Every zone ingress and zone egress of this control plane. Where one of them did not answer, the counts lack
-    /// what it saw.
-    pub proxies: Vec<AskedProxy>,
-}
-
-/// A value of SNI, and how often zone proxies saw it.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SniUsage {
-    pub value: String,
-    /// Services of one name in several zones have a value in common.
-    pub destinations: Vec<SniDestination>,
-    /// Connections that asked for it, since each proxy started.
-    pub connections: u64,
-    /// Those that are open now.
-    pub active: u64,
-    /// The zone proxies that saw it.
-    pub seen_by: Vec<SeenBy>,
-}
-
-/// What one zone proxy saw of a value.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SeenBy {
-    /// The zone proxy, as in `proxies`.
-    pub kri: String,
-    pub connections: u64,
-    pub active: u64,
-}
-
-/// A zone proxy that was asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AskedProxy {
-    pub kri: String,
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub zone: String,
-    /// For how many seconds it has been counting.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uptime_seconds: Option<u64>,
-    /// Connections that asked for a value which leads nowhere.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unknown: Option<u64>,
-    /// Why it could not be asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-/// What zone proxies said.
+/// Answers of zone proxies.
 #[derive(Debug, Default)]
-pub struct Seen {
+struct SniAnswers {
     proxies: Vec<AskedProxy>,
     /// By what a value is counted under, then by proxy.
     values: HashMap<String, Vec<SeenBy>>,
 }
 
-/// What one of them said.
+/// Answer of one of them.
 #[derive(Debug, Default)]
 struct UsageReport {
     uptime: Option<u64>,
@@ -104,17 +50,31 @@ struct UsageReport {
     counts: HashMap<String, (u64, u64)>,
 }
 
+/// The answer is made of statistics and of services.
+pub fn check_access(call: &Call) -> Result<(), Error> {
+    VIEW_STATS.check(call)?;
+    call.check_mesh()?;
+    snis::KINDS.into_iter().try_for_each(|kind| call.check_access(kind))
+}
+
+/// `GET /meshes/{mesh}/_sni-usage`.
+pub async fn list(call: Call) -> Result<Response, Error> {
+    let seen = ask(&call)?.await;
+    route::aside(call, move |call| page(call, seen)).await
+}
+
 /// Asks all zone proxies of this control plane: those of its zone, or of all zones on a global one.
-pub fn ask(call: &Call) -> Result<impl Future<Output = Seen> + use<>, Error> {
-    access::check_action(&call.user, &call.context.settings.access.view_stats, "view stats")?;
+fn ask(call: &Call) -> Result<impl Future<Output = SniAnswers> + use<>, Error> {
     let snapshot = call.snapshot()?;
-    call.mesh(&snapshot)?;
     let deadline = Instant::now() + PATIENCE_WITH_ALL;
-    let (turns, mut asked) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let mut asked = JoinSet::new();
     let proxies = [Kind::ZoneIngress, Kind::ZoneEgress].into_iter().flat_map(|kind| snapshot.of_kind(kind));
     // Those of other zones are asked there.
     for proxy in proxies.filter(|proxy| proxy.label(labels::ORIGIN) != Some(labels::ORIGIN_GLOBAL)) {
-        let (proxy, turns, inspect) = (proxy.clone(), turns.clone(), call.context.inspect.clone());
+        let proxy = proxy.clone();
+        let turns = turns.clone();
+        let inspect = call.context.inspect.clone();
         asked.spawn(async move {
             let said = timeout_at(deadline, async {
                 let _turn = turns.acquire_owned().await;
@@ -127,11 +87,11 @@ pub fn ask(call: &Call) -> Result<impl Future<Output = Seen> + use<>, Error> {
         });
     }
     let here = match call.context.registrar.mode() {
-        Mode::Zone { name, .. } => name.clone(),
-        Mode::Global => String::new(),
+        ControlPlaneRole::Zone { name, .. } => name.clone(),
+        ControlPlaneRole::Global => String::new(),
     };
     Ok(async move {
-        let mut seen = Seen::default();
+        let mut seen = SniAnswers::default();
         while let Some(answer) = asked.join_next().await {
             if let Ok((proxy, said)) = answer {
                 seen.add(&proxy, &here, said);
@@ -149,7 +109,7 @@ async fn question(inspect: &dyn Inspect, proxy: &Resource) -> Result<UsageReport
     Ok(UsageReport::read(&String::from_utf8_lossy(&answer.body), port(proxy)))
 }
 
-/// Where a zone proxy takes connections.
+/// Port at which a zone proxy takes connections.
 fn port(proxy: &Resource) -> Option<u32> {
     match &proxy.spec {
         Spec::ZoneIngress(ingress) => ingress.networking.as_ref().map(|networking| networking.port),
@@ -186,7 +146,7 @@ impl UsageReport {
     }
 }
 
-impl Seen {
+impl SniAnswers {
     /// `here`: the zone of proxies that do not say theirs.
     fn add(&mut self, proxy: &Resource, here: &str, said: Result<UsageReport, String>) {
         let kri = proxy.kri("").map(|kri| kri.to_string()).unwrap_or_default();
@@ -228,13 +188,10 @@ impl Seen {
     }
 }
 
-/// `GET /meshes/{mesh}/_sni-usage`, from what zone proxies said.
-pub fn list(call: &Call, seen: Seen) -> Result<Response, Error> {
+/// The answer, from what zone proxies said.
+fn page(call: &Call, seen: SniAnswers) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
     let mesh = call.mesh(&snapshot)?;
-    for kind in snis::KINDS {
-        call.check_access(kind)?;
-    }
     let paging = Paging::read(call)?;
     let dialled = match call.query("dialled") {
         Some(_) => Some(flag(call, "dialled", false)?),
@@ -245,7 +202,7 @@ pub fn list(call: &Call, seen: Seen) -> Result<Response, Error> {
     };
     let known = snis::known(call, &snapshot, mesh).into_iter().filter(|(_, all)| wanted(all));
     let mesh = call.param("mesh");
-    let placed = known.map(|(value, destinations)| Placed { mesh, value, destinations });
+    let placed = known.map(|(value, destinations)| ListedSni { mesh, value, destinations });
     let page = paging.cut(call, placed, |placed| seen.usage(&placed.value, placed.destinations.clone()));
     let Listing { total, items, next } = page;
     let answer = UsageList { total, items, next, proxies: seen.proxies };

@@ -1,56 +1,33 @@
-//! Where a value of SNI leads to.
+//! Destinations that a value of SNI leads to.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::response::Response;
+use contract::{
+    pages::Listing,
+    sni::{KnownSni, SniDestination},
+};
 use resources::{Kind, Resource, naming::sni};
-use schemars::JsonSchema;
-use serde::Serialize;
 use store::Snapshot;
 
 use crate::{
     Error,
     call::{Call, with_revision},
     json,
-    list::{Listing, Named, Paging, in_scope},
+    list::{ListItem, Paging, in_scope},
 };
 
-/// What has values of SNI.
+/// Kinds that have values of SNI.
 pub const KINDS: [Kind; 3] = [Kind::MeshService, Kind::MeshExternalService, Kind::MeshMultiZoneService];
-
-/// A value of SNI that servers of the mesh accept.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct KnownSni {
-    pub value: String,
-    /// Services of one name in several zones have a value in common.
-    pub destinations: Vec<SniDestination>,
-}
-
-/// A port that a value leads to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SniDestination {
-    /// The port as a section of its service.
-    pub kri: String,
-    pub port: u32,
-    /// Whether clients dial this value.
-    pub dialled: bool,
-    /// Whether it stands in `snis` of the port. Others are accepted because peers compute them.
-    pub listed: bool,
-}
 
 /// `GET /meshes/{mesh}/_sni`. With `value` what that one leads to, found without looking at any other.
 pub fn list(call: &Call) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
     let mesh = call.mesh(&snapshot)?;
-    for kind in KINDS {
-        call.check_access(kind)?;
-    }
     let paging = Paging::read(call)?;
     let known = known(call, &snapshot, mesh);
     let mesh = call.param("mesh");
-    let placed = known.into_iter().map(|(value, destinations)| Placed { mesh, value, destinations });
+    let placed = known.into_iter().map(|(value, destinations)| ListedSni { mesh, value, destinations });
     let page: Listing<KnownSni> = paging.cut(call, placed, |placed| KnownSni {
         value: placed.value.clone(),
         destinations: placed.destinations.clone(),
@@ -58,7 +35,8 @@ pub fn list(call: &Call) -> Result<Response, Error> {
     Ok(with_revision(json::ok(&page), &snapshot))
 }
 
-/// What is accepted in the mesh of a request, by value; only `value` of the query, if it has one.
+/// Values that are accepted in the mesh of a request, with their destinations; only `value` of the query, if it has
+/// one.
 pub fn known(call: &Call, snapshot: &Snapshot, mesh: Option<&str>) -> BTreeMap<String, Vec<SniDestination>> {
     match call.query("value") {
         Some(value) => {
@@ -69,7 +47,7 @@ pub fn known(call: &Call, snapshot: &Snapshot, mesh: Option<&str>) -> BTreeMap<S
     }
 }
 
-/// What is accepted, by value; only `wanted`, if one is.
+/// Accepted values with their destinations; only `wanted`, if one is.
 fn gathered<'a>(
     resources: impl Iterator<Item = &'a Arc<Resource>>,
     wanted: Option<&str>,
@@ -79,7 +57,8 @@ fn gathered<'a>(
         let accepted = sni::accepted(resource).into_iter();
         for it in accepted.filter(|it| wanted.is_none_or(|wanted| it.value == wanted)) {
             let Some(kri) = resource.kri(&it.section) else { continue };
-            let (kri, listed) = (kri.to_string(), it.index.is_some());
+            let kri = kri.to_string();
+            let listed = it.index.is_some();
             let destination = SniDestination { kri, port: it.port, dialled: it.dialled, listed };
             let destinations = found.entry(it.value).or_default();
             // Two ports of one number differ in their protocols alone.
@@ -92,13 +71,13 @@ fn gathered<'a>(
 }
 
 /// A value with its place in the list.
-pub struct Placed<'a> {
+pub struct ListedSni<'a> {
     pub mesh: &'a str,
     pub value: String,
     pub destinations: Vec<SniDestination>,
 }
 
-impl Named for Placed<'_> {
+impl ListItem for ListedSni<'_> {
     fn named(&self) -> (&str, &str) {
         (self.mesh, &self.value)
     }

@@ -7,10 +7,11 @@ use axum::{
     extract::Request,
     response::{IntoResponse, Response},
 };
+use contract::pages::Listing;
 use http::Method;
 use resources::superseded::{self, Superseded};
 
-use crate::{Error, json, list::Listing};
+use crate::{Error, json};
 
 /// The answer to a request for such a collection or for one of its resources; `None` for any other request.
 pub fn answer(base_path: &str, request: &Request) -> Option<Response> {

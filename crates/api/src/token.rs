@@ -1,11 +1,12 @@
 //! Issues tokens, and verifies those of users.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use axum::{
     body::Body,
     response::{IntoResponse, Response},
 };
+use contract::tokens::{DataplaneTokenRequest, UserTokenRequest, ZoneTokenRequest};
 use http::{
     HeaderValue,
     header::{CONTENT_TYPE, WARNING},
@@ -16,45 +17,17 @@ use identity::{
 };
 use jiff::Timestamp;
 use resources::{Path, Violations, duration::GoDuration};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::{Context, Error, User, access, audit::Subject, call::Call};
+use crate::{Context, Error, User, audit::AuditSubject, call::Call};
 
 const INVALID: &str = "Invalid request";
 const ISSUE: &str = "Could not issue a token";
 
-/// How long a token is valid by default: ten years, as in Kuma.
+/// Default lifetime of a token: ten years, as in Kuma.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct DataplaneRequest {
-    name: String,
-    mesh: String,
-    tags: BTreeMap<String, Vec<String>>,
-    r#type: String,
-    workload: String,
-    labels: BTreeMap<String, Vec<String>>,
-    valid_for: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ZoneRequest {
-    zone: String,
-    scope: Vec<String>,
-    valid_for: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct UserRequest {
-    name: String,
-    groups: Vec<String>,
-    valid_for: String,
-}
 
 /// The user a token belongs to. The caller learns why a token is refused, and so does the log, now and then.
 pub fn authenticate(context: &Context, token: &str, peer: Option<SocketAddr>) -> Result<User, Error> {
@@ -80,10 +53,8 @@ pub fn authenticate(context: &Context, token: &str, peer: Option<SocketAddr>) ->
 
 /// `POST /tokens/dataplane`.
 pub async fn dataplane(mut call: Call) -> Result<Response, Error> {
-    let settings = &call.context.settings;
-    access::check_action(&call.user, &settings.access.generate_dataplane_token, "generate dataplane token")?;
-    check_issuer(settings.issuers.dataplane)?;
-    let request: DataplaneRequest = read(&mut call).await?;
+    check_issuer(call.context.settings.issuers.dataplane)?;
+    let request: DataplaneTokenRequest = read(&mut call).await?;
     let mut found = Violations::default();
     found.require(!request.mesh.is_empty(), "mesh", "cannot be empty");
     let known = ["", "dataplane", "ingress", "egress"];
@@ -102,16 +73,14 @@ pub async fn dataplane(mut call: Call) -> Result<Response, Error> {
         workload: request.workload,
         labels: request.labels,
     };
-    let subject = Subject { mesh: claims.mesh.clone(), name: claims.name.clone() };
+    let subject = AuditSubject { mesh: claims.mesh.clone(), name: claims.name.clone() };
     issue(&call, Purpose::Dataplane { mesh: &request.mesh }, &claims, lifetime, subject)
 }
 
 /// `POST /tokens/zone`.
 pub async fn zone(mut call: Call) -> Result<Response, Error> {
-    let settings = &call.context.settings;
-    access::check_action(&call.user, &settings.access.generate_zone_token, "generate zone token")?;
-    check_issuer(settings.issuers.zone)?;
-    let request: ZoneRequest = read(&mut call).await?;
+    check_issuer(call.context.settings.issuers.zone)?;
+    let request: ZoneTokenRequest = read(&mut call).await?;
     let mut found = Violations::default();
     found.require(!request.scope.is_empty(), "scope", "cannot be empty");
     for (i, scope) in request.scope.iter().enumerate() {
@@ -124,22 +93,20 @@ pub async fn zone(mut call: Call) -> Result<Response, Error> {
     }
     let lifetime = lifetime(&request.valid_for, Some(DEFAULT_LIFETIME), &mut found);
     check(found)?;
-    let subject = Subject { mesh: String::new(), name: request.zone.clone() };
+    let subject = AuditSubject { mesh: String::new(), name: request.zone.clone() };
     let claims = ZoneToken { zone: request.zone, scope: request.scope };
     issue(&call, Purpose::Zone, &claims, lifetime, subject)
 }
 
 /// `POST /tokens/user`.
 pub async fn user(mut call: Call) -> Result<Response, Error> {
-    let settings = &call.context.settings;
-    access::check_action(&call.user, &settings.access.generate_user_token, "generate user token")?;
-    check_issuer(settings.issuers.user)?;
-    let request: UserRequest = read(&mut call).await?;
+    check_issuer(call.context.settings.issuers.user)?;
+    let request: UserTokenRequest = read(&mut call).await?;
     let mut found = Violations::default();
     found.require(!request.name.is_empty(), "name", "cannot be empty");
     let lifetime = lifetime(&request.valid_for, None, &mut found);
     check(found)?;
-    let subject = Subject { mesh: String::new(), name: request.name.clone() };
+    let subject = AuditSubject { mesh: String::new(), name: request.name.clone() };
     let claims = UserToken { name: request.name, groups: request.groups };
     issue(&call, Purpose::User, &claims, lifetime, subject)
 }
@@ -196,7 +163,7 @@ fn issue<C: Serialize + Advice>(
     purpose: Purpose<'_>,
     claims: &C,
     lifetime: Duration,
-    subject: Subject,
+    subject: AuditSubject,
 ) -> Result<Response, Error> {
     let snapshot = call.snapshot()?;
     let issued = signing_key::latest(&snapshot, purpose)
@@ -209,7 +176,9 @@ fn issue<C: Serialize + Advice>(
     let mut response = Body::from(issued).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     for warning in claims.warnings(lifetime) {
-        let (user, mesh, name) = (call.user.to_string(), &subject.mesh, &subject.name);
+        let user = call.user.to_string();
+        let mesh = &subject.mesh;
+        let name = &subject.name;
         tracing::warn!(
             user,
             path = call.route.path,

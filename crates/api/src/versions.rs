@@ -2,13 +2,13 @@
 //!
 //! The tag of a resource is its version in quotes, which no other version of it ever has.
 
+use admission::{Expected, Refusal, VersionConflict};
 use axum::response::Response;
 use http::{
     HeaderValue,
     header::{ETAG, IF_MATCH},
 };
 use resources::Resource;
-use store::registrar::{Changed, Expected, Refusal};
 
 use crate::{Error, call::Call};
 
@@ -51,13 +51,13 @@ fn malformed(found: &str) -> Error {
     ))
 }
 
-/// How often a write is admitted anew because another writer was faster. Each time that writer has made a write of the
-/// same resource, so only one that does nothing else could keep a client waiting that long.
+/// Attempts to admit a write anew because another writer was faster. Each time that writer has made a write of the same
+/// resource, so only one that does nothing else could keep a client waiting that long.
 const ATTEMPTS: usize = 100;
 
-/// Whether a write may be refused for another reason, or not at all, once this control plane has seen all writes so far:
-/// the version that the caller has read may be on its way here from another control plane, and what the write was
-/// admitted on may have been changed, by the control plane itself for example.
+/// True if a write may be refused for another reason, or not at all, once this control plane has seen all writes so
+/// far: the version that the caller has read may be on its way here from another control plane, and the state that the
+/// write was admitted on may have been changed, by the control plane itself for example.
 pub fn is_worth_another_look(refusal: &Refusal, attempts: usize) -> bool {
     match refusal {
         Refusal::Changed(_) => attempts == 1,
@@ -70,8 +70,8 @@ pub fn is_worth_another_look(refusal: &Refusal, attempts: usize) -> bool {
     }
 }
 
-/// What is different from what the request expects, and what to do about it.
-pub fn explained(Changed { key, expected, found }: &Changed) -> String {
+/// Explains the difference from what the request expects, and what to do about it.
+pub fn explained(VersionConflict { key, expected, found }: &VersionConflict) -> String {
     let wanted = match expected {
         Expected::OneOf(versions) => {
             let tags: Vec<String> = versions.iter().map(|version| tag(*version)).collect();

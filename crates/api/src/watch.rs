@@ -12,11 +12,11 @@ use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
+use contract::watch::{DeletedResource, WatchEvent};
 use http::{HeaderValue, header::CONTENT_TYPE};
 use http_body_util::channel::{Channel, Sender};
 use resources::{Key, Kind, Scope, format::universal};
 use runtime::listen::Peer;
-use serde_json::{Value, json};
 use store::{Changes, Dirty, Snapshot, Store};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -26,13 +26,13 @@ use crate::{
     filter::Filter,
     gates::Watching,
     inline_keys,
-    metrics::Metrics,
+    metrics::ApiMetrics,
 };
 
 /// An idle stream says where it stands this often, which also finds out whether the client still listens.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(10);
 
-/// Why a watch is over, as it is counted.
+/// Reasons for the end of a watch, as they are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// It has lasted as long as a request may; clients resume.
@@ -61,7 +61,6 @@ pub fn is_wanted(call: &Call) -> bool {
 /// Answers with a stream of changes.
 pub fn stream(call: &Call, kind: Kind, snapshot: &Arc<Snapshot>) -> Result<Response, Error> {
     let mesh = call.mesh(snapshot)?.map(str::to_owned);
-    call.check_access(kind)?;
     let filter = Filter::read(call, kind)?;
     let watching = admit(call)?;
     let store = call.context.registrar.store().clone();
@@ -80,7 +79,8 @@ pub fn stream(call: &Call, kind: Kind, snapshot: &Arc<Snapshot>) -> Result<Respo
     let settings = &call.context.settings;
     let reader = Reader { sender, patience: settings.watch_patience };
     let until = Instant::now() + settings.timeout;
-    let (metrics, first) = (call.context.metrics.clone(), Batch { keys: first, snapshot: snapshot.clone() });
+    let metrics = call.context.metrics.clone();
+    let first = Batch { keys: first, snapshot: snapshot.clone() };
     tokio::spawn(async move { watcher.run(reader, first, until, metrics, watching).await });
     let mut response = Response::new(Body::new(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
@@ -97,13 +97,16 @@ fn admit(call: &Call) -> Result<Watching, Error> {
 /// The client's end of a stream.
 struct Reader {
     sender: Sender<Bytes, io::Error>,
-    /// How long it may take for one line.
+    /// Longest time for one line.
     patience: Duration,
 }
 
 impl Reader {
-    async fn tell(&mut self, event: &Value) -> Result<(), End> {
-        match timeout(self.patience, self.sender.send_data(Bytes::from(format!("{event}\n")))).await {
+    async fn tell(&mut self, event: &WatchEvent) -> Result<(), End> {
+        // Texts, numbers and what is JSON already always are JSON.
+        let mut line = serde_json::to_vec(event).unwrap_or_default();
+        line.push(b'\n');
+        match timeout(self.patience, self.sender.send_data(Bytes::from(line))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(End::ClientGone),
             Err(_) => Err(End::NotRead),
@@ -111,7 +114,7 @@ impl Reader {
     }
 }
 
-/// What may have changed, and the state to look at.
+/// Keys that may have changed, and the state to look at.
 struct Batch {
     keys: Vec<Key>,
     snapshot: Arc<Snapshot>,
@@ -121,7 +124,7 @@ struct Watcher {
     kind: Kind,
     mesh: Option<String>,
     filter: Filter,
-    /// What was sent to the client, or what it saw in its list.
+    /// Resources that were sent to the client, or that it saw in its list.
     known: BTreeSet<Key>,
     store: Arc<dyn Store>,
     changes: Changes,
@@ -133,7 +136,7 @@ impl Watcher {
         mut reader: Reader,
         first: Batch,
         until: Instant,
-        metrics: Metrics,
+        metrics: ApiMetrics,
         watching: Watching,
     ) {
         let mut batch = first;
@@ -162,7 +165,7 @@ impl Watcher {
                 reader.tell(&event).await?;
             }
         }
-        reader.tell(&bookmark(snapshot.revision())).await
+        reader.tell(&WatchEvent::Bookmark { revision: snapshot.revision() }).await
     }
 
     /// The next changes; meanwhile says now and then that there are none.
@@ -171,7 +174,7 @@ impl Watcher {
             match timeout_at(until, timeout(BOOKMARK_EVERY, self.changes.next())).await {
                 Err(_) => return Err(End::TimeUp),
                 Ok(Ok(None)) => return Err(End::StoreUnavailable),
-                Ok(Err(_)) => reader.tell(&bookmark(revision)).await?,
+                Ok(Err(_)) => reader.tell(&WatchEvent::Bookmark { revision }).await?,
                 Ok(Ok(Some(dirty))) => {
                     // A store that is unavailable now ends the stream; the client resumes later.
                     let snapshot = self.store.snapshot().map_err(|_| End::StoreUnavailable)?;
@@ -181,7 +184,7 @@ impl Watcher {
         }
     }
 
-    /// What changed after a revision, for a client that saw everything up to it.
+    /// Changes after a revision, for a client that saw everything up to it.
     fn since(&mut self, revision: u64, snapshot: &Snapshot) -> Result<Vec<Key>, Error> {
         let mut missed = self.store.changes().after(revision);
         let dirty = missed.try_next();
@@ -219,35 +222,32 @@ impl Watcher {
         key.kind == self.kind && self.mesh.as_ref().is_none_or(|mesh| *mesh == *key.mesh)
     }
 
-    fn event(&mut self, key: Key, snapshot: &Snapshot) -> Option<Value> {
+    fn event(&mut self, key: Key, snapshot: &Snapshot) -> Option<WatchEvent> {
         if !self.concerns(&key) {
             return None;
         }
         let revision = snapshot.revision();
         match snapshot.get(&key).filter(|resource| self.filter.matches(resource)) {
             Some(resource) => {
-                let change = if self.known.insert(key) { "ADDED" } else { "MODIFIED" };
-                Some(
-                    json!({ "type": change, "revision": revision, "object": universal::render(&inline_keys::mask(resource)) }),
-                )
+                let object = universal::render(&inline_keys::mask(resource));
+                Some(if self.known.insert(key) {
+                    WatchEvent::Added { revision, object }
+                } else {
+                    WatchEvent::Modified { revision, object }
+                })
             }
-            None if self.known.remove(&key) => {
-                Some(json!({ "type": "DELETED", "revision": revision, "object": identity(&key) }))
-            }
+            None if self.known.remove(&key) => Some(WatchEvent::Deleted { revision, object: deleted(&key) }),
             None => None,
         }
     }
 }
 
-/// Where a stream stands.
-fn bookmark(revision: u64) -> Value {
-    json!({ "type": "BOOKMARK", "revision": revision })
-}
-
-/// What is left of a resource that is gone.
-fn identity(key: &Key) -> Value {
-    match key.kind.descriptor().scope {
-        Scope::Global => json!({ "type": key.kind.name(), "name": key.name }),
-        Scope::Mesh => json!({ "type": key.kind.name(), "mesh": key.mesh, "name": key.name }),
+/// Fields that remain of a resource that is gone.
+fn deleted(key: &Key) -> DeletedResource {
+    let in_mesh = key.kind.descriptor().scope == Scope::Mesh;
+    DeletedResource {
+        r#type: key.kind.name().into(),
+        mesh: in_mesh.then(|| key.mesh.to_string()),
+        name: key.name.to_string(),
     }
 }

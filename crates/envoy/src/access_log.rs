@@ -12,7 +12,7 @@ use envoy_types::pb::{
     },
     opentelemetry::proto::common::v1 as otlp,
 };
-use plan::{AccessLog, Line, LogFilter, LogSink, Record, RecordValue};
+use plan::{AccessLog, AccessLogFormat, LogFilter, LogSink, Record, RecordValue};
 use policy::ClientMatch;
 use prost::{Message, Name};
 use prost_types::{Struct, Value, value::Kind};
@@ -22,7 +22,7 @@ use crate::{
     telemetry::{grpc_to, http_to},
 };
 
-/// What records of OpenTelemetry say they belong to.
+/// Name of the log in records of OpenTelemetry.
 const LOG_NAME: &str = "MeshAccessLog";
 
 /// `envoy.extensions.access_loggers.file.v3.FileAccessLog`, of which a format may be a map: the generated type
@@ -60,7 +60,7 @@ pub(crate) fn of(logs: &[AccessLog]) -> Vec<accesslog::AccessLog> {
     logs.iter().map(one).collect()
 }
 
-/// Whether a log is about clients that ask for a certain server name.
+/// A log is about clients that ask for a certain server name.
 pub(crate) fn asks_for_server_names(logs: &[AccessLog]) -> bool {
     logs.iter().any(|log| matches!(&log.only, LogFilter::Client(ClientMatch::Sni { .. })))
 }
@@ -84,14 +84,14 @@ fn file(path: &str, log_format: LogFormat) -> FileAccessLog {
     FileAccessLog { path: path.to_owned(), log_format: Some(log_format) }
 }
 
-fn written(line: &Line) -> LogFormat {
+fn written(line: &AccessLogFormat) -> LogFormat {
     match line {
-        Line::Text { text, omit_empty } => LogFormat {
+        AccessLogFormat::Text { text, omit_empty } => LogFormat {
             text_format_source: Some(inline(text)),
             omit_empty_values: *omit_empty,
             json_format: None,
         },
-        Line::Json { fields, omit_empty } => LogFormat {
+        AccessLogFormat::Json { fields, omit_empty } => LogFormat {
             json_format: Some(map(fields)),
             omit_empty_values: *omit_empty,
             text_format_source: None,
@@ -100,10 +100,10 @@ fn written(line: &Line) -> LogFormat {
 }
 
 /// A line that says where it is to be sent.
-fn for_agent(address: &str, line: &Line) -> LogFormat {
+fn for_agent(address: &str, line: &AccessLogFormat) -> LogFormat {
     let (message, omit_empty) = match line {
-        Line::Text { text, omit_empty } => (string(text), omit_empty),
-        Line::Json { fields, omit_empty } => {
+        AccessLogFormat::Text { text, omit_empty } => (string(text), omit_empty),
+        AccessLogFormat::Json { fields, omit_empty } => {
             (Value { kind: Some(Kind::StructValue(map(fields))) }, omit_empty)
         }
     };

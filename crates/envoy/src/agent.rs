@@ -39,7 +39,7 @@ use crate::{
 /// The field of a route configuration that holds its virtual hosts.
 const VIRTUAL_HOSTS: u32 = 2;
 
-/// What all agents of a class are sent, encoded.
+/// Documents for all agents of a class, encoded.
 #[derive(Debug, Clone)]
 pub struct Documents(Arc<Shared>);
 
@@ -75,12 +75,13 @@ impl Part for AgentListener<'_> {
 
     fn encode(&self) -> Vec<u8> {
         let AgentConfiguration { names, socket, with_hostnames, ipv6, .. } = self.0;
-        let routes = match with_hostnames {
-            true => RouteSpecifier::Rds(Rds {
+        let routes = if *with_hostnames {
+            RouteSpecifier::Rds(Rds {
                 config_source: Some(from_ads()),
                 route_config_name: names.listener.clone(),
-            }),
-            false => filter::given(configuration(self.0, "", None)),
+            })
+        } else {
+            filter::given(configuration(self.0, "", None))
         };
         let chain = handled(&names.filter_stats, routes, false, *ipv6);
         at_socket(&names.listener, names.listener_stats.as_deref(), socket, chain)

@@ -72,7 +72,8 @@ fn least_request(given: &LeastRequest) -> LbConfig {
 
 /// Envoy refuses a minimum above the maximum; the maximum counts then.
 fn ring(given: &RingHash) -> LbConfig {
-    let (min, max) = (given.min_ring_size, given.max_ring_size);
+    let min = given.min_ring_size;
+    let max = given.max_ring_size;
     let least = match max {
         Some(max) if min.unwrap_or(RING) > max => Some(max),
         _ => min,
@@ -97,7 +98,7 @@ fn u64_value(value: u32) -> UInt64Value {
     UInt64Value { value: value.into() }
 }
 
-/// What is hashed of a request.
+/// Returns the parts of a request that are hashed.
 pub(crate) fn of_request(hashed: &[HashPolicy]) -> Vec<RouteHash> {
     let one = |policy: &HashPolicy| {
         let terminal = policy.terminal.unwrap_or_default();
@@ -135,7 +136,8 @@ fn specifier(policy: &HashPolicy) -> Option<PolicySpecifier> {
     })
 }
 
-/// What is hashed of a connection whose requests are not looked at: the first that a connection has.
+/// Returns the part of a connection that is hashed if requests are not looked at: the first that a connection
+/// has.
 pub(crate) fn of_connection(hashed: &[HashPolicy]) -> Option<types::HashPolicy> {
     use types::hash_policy::{FilterState, PolicySpecifier, SourceIp};
     let specifier = hashed.iter().find_map(|policy| match policy.type_ {

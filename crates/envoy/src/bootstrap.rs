@@ -16,23 +16,23 @@ use serde_json::{Map, Value, json};
 
 pub use self::labels::Labels;
 
-/// How Envoy asks for configuration.
+/// Variant of the discovery protocol that Envoy speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
     Delta,
     StateOfTheWorld,
 }
 
-/// What a bootstrap depends on.
+/// Input of a bootstrap.
 #[derive(Clone)]
 pub struct Bootstrap {
     /// `<mesh>.<name>`
     pub node_id: String,
     /// The service the proxy stands in front of.
     pub node_cluster: String,
-    /// What the control plane will read back when the proxy connects.
+    /// Metadata that the control plane reads back when the proxy connects.
     pub metadata: Map<String, Value>,
-    pub control_plane: ControlPlane,
+    pub control_plane: ControlPlaneAddress,
     pub variant: Variant,
     pub token: Token,
     /// `None`: Envoy has no admin interface.
@@ -41,19 +41,19 @@ pub struct Bootstrap {
     pub access_log_socket: String,
     /// Names of clusters that only Envoy and its control plane see.
     pub names: ClusterNames,
-    /// Whether Envoy asks which health checks to make.
+    /// Envoy asks which health checks to make.
     pub health_discovery: bool,
-    /// Which statistics Envoy keeps; `None` for all.
+    /// Statistics that Envoy keeps; `None` for all.
     pub counted: Option<Counting>,
-    /// Where names of statistics become labels of Kuma.
+    /// Place where names of statistics become labels of Kuma.
     pub labels: Labels,
     /// Present when the proxy is a builtin gateway.
     pub gateway: Option<Gateway>,
 }
 
-/// Where the control plane is and how it proves to be it.
+/// Address of the control plane, and the authority of its certificate.
 #[derive(Debug, Clone)]
-pub struct ControlPlane {
+pub struct ControlPlaneAddress {
     pub host: String,
     pub port: u16,
     pub ca_pem: String,
@@ -64,7 +64,7 @@ pub struct ControlPlane {
     pub max_message_bytes: u32,
 }
 
-/// How the proxy proves who it is. It holds a secret, so it cannot be printed.
+/// Credential of the proxy. It holds a secret, so it cannot be printed.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Token {
     None,
@@ -80,7 +80,7 @@ pub struct Admin {
     pub access_log_path: String,
 }
 
-/// Where the admin interface listens.
+/// Address of the admin interface.
 #[derive(Debug, Clone)]
 pub enum AdminAddress {
     Socket(String),

@@ -19,12 +19,12 @@ use crate::proto::{duration, u32_value};
 const ONE: f64 = 1_000_000.0;
 const THOUSANDTH: i64 = 1_000;
 
-/// What every cluster has: how much is left of Envoy's own limits is counted.
+/// Returns the circuit breakers of every cluster: they count how much is left of Envoy's own limits.
 pub(crate) fn counted() -> CircuitBreakers {
     limited(&ConnectionLimits::default())
 }
 
-/// Gives a cluster what a policy says about it.
+/// Applies a policy's conf to a cluster.
 pub(crate) fn apply(made: &mut cluster::Cluster, conf: Option<&Conf>) {
     let Some(conf) = conf else { return };
     if let Some(limits) = &conf.connection_limits {

@@ -16,12 +16,12 @@ pub(crate) enum HttpSlot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NetworkSlot {
     Permission,
-    /// What later filters tell clients apart by.
+    /// Sets the state by which later filters distinguish clients.
     ClientState,
     RateLimit,
-    /// What counts requests to a Kafka broker.
+    /// Counts requests to a Kafka broker.
     Kafka,
-    /// What takes the bytes in the end.
+    /// Takes the bytes in the end.
     Handler,
 }
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_stand_in_the_order_of_their_slots_whatever_the_order_of_policies() {
+    fn filters_stand_in_the_order_of_slots_whatever_the_order_of_policies() {
         let chain = Chain::empty()
             .with(HttpSlot::Router, ["router"])
             .with(HttpSlot::Fault, ["fault 1", "fault 2"])

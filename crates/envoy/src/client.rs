@@ -46,7 +46,7 @@ pub(crate) fn remembered() -> listener::Filter {
     filter::filter("envoy.filters.network.set_filter_state", &config)
 }
 
-/// What a connection's state must say for a client to be meant.
+/// Returns the conditions on a connection's state under which a client matches.
 pub(crate) fn conditions(client: &ClientMatch) -> Vec<FilterStateMatcher> {
     match client {
         // A certificate may have several URIs, which are joined by commas.

@@ -1,4 +1,4 @@
-//! Where connections go: the application, destinations, and the proxy itself.
+//! Clusters: the application, destinations, and the proxy itself.
 
 use std::{
     collections::HashMap,
@@ -31,7 +31,7 @@ use crate::{
 };
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-/// How long a connection to the proxy itself may take.
+/// Time limit for connecting to the proxy itself.
 const SYSTEM_CONNECT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -266,7 +266,7 @@ pub(crate) fn plain(
     }
 }
 
-/// What is spoken with something that is not a proxy of the mesh.
+/// Returns the version of HTTP that is spoken with a server that is not a proxy of the mesh.
 fn spoken(protocol: Protocol) -> Option<Http> {
     match protocol {
         Protocol::Http => Some(Http::One),

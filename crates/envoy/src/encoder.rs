@@ -13,8 +13,9 @@ use std::{
 };
 
 use plan::{
-    Admin, AgentConfiguration, Backend, Collector, Inbound, Lane, Locality, Metrics, Outbound, Outgoing, Own,
-    Passage, Passthrough, Patches, Problem, ProxyPlan, Security, Stub, Tracing, ZoneProxy, ZoneServer,
+    Admin, AgentConfiguration, Collector, FilterChain, Finding, JointResource, Locality, Outgoing, OwnPlan,
+    OwnSidecar, Passthrough, Patches, ProxyMetrics, ProxyPlan, SharedPlan, Stub, ZonePlan, ZoneProxy,
+    ZoneServer,
 };
 use resources::naming::Direction;
 use topology::Endpoints;
@@ -29,10 +30,10 @@ use crate::{
         MetricsOutListener, OutboundListener, PageListener, Part, PassthroughCluster, PassthroughListener,
         ReadinessCluster, RefusalCluster,
     },
-    patch::{Note, Patching, Subject},
+    patch::{Note, PatchedResource, Patching},
     secret,
     stub::StubListener,
-    zone_proxy::{LaneListener, PassedCluster},
+    zone_proxy::{ForwardingCluster, ServerNameListener},
 };
 
 const SHARDS: usize = 16;
@@ -43,38 +44,62 @@ const SWEEP_FROM: usize = 64;
 #[derive(Debug, Default)]
 pub struct Encoder {
     /// In parts, so that threads seldom wait for each other: a part is locked while one of its resources is encoded.
-    memo: [Mutex<Memo>; SHARDS],
-    /// What became of resources that patches change. Few proxies have some.
-    patched: Mutex<HashMap<u128, Remembered>>,
+    memo: [Mutex<EncodedCache>; SHARDS],
+    /// Results of patching resources. Few proxies have some.
+    patched: Mutex<HashMap<u128, PatchedEntry>>,
     encoded: [AtomicU64; Type::ALL.len()],
 }
 
-/// A resource that was patched, and what there is to say about that.
+/// Part of a class's plan that is in resources of each of its proxies.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClassPart {
+    /// Documents for agents; `None` where these get none.
+    Documents(Option<Documents>),
+    /// Filter chains of the listeners of zone proxies.
+    FilterChains(Arc<[FilterChain]>),
+}
+
+impl Default for ClassPart {
+    fn default() -> ClassPart {
+        ClassPart::Documents(None)
+    }
+}
+
+impl ClassPart {
+    pub fn of(plan: &SharedPlan) -> ClassPart {
+        match plan {
+            SharedPlan::Sidecar(plan) => ClassPart::Documents(plan.records.as_ref().map(Documents::of)),
+            SharedPlan::Zone(plan) => ClassPart::FilterChains(plan.filter_chains.as_slice().into()),
+        }
+    }
+}
+
+/// A resource that was patched, and the notes about that.
 #[derive(Debug, Clone)]
-struct Remembered {
+struct PatchedEntry {
     resource: Weak<Encoded>,
     discovers: bool,
     notes: Vec<Note>,
 }
 
 /// A layer while it is made.
-struct Making<'a, L> {
+struct LayerBuilder<'a, L> {
     layer: L,
     patching: Option<Patching<'a>>,
 }
 
-impl<'a, L: Default> Making<'a, L> {
-    fn with(patches: Option<&'a Patches>) -> Making<'a, L> {
-        Making { layer: L::default(), patching: patches.map(Patching::of) }
+impl<'a, L: Default> LayerBuilder<'a, L> {
+    fn with(patches: Option<&'a Patches>) -> LayerBuilder<'a, L> {
+        LayerBuilder { layer: L::default(), patching: patches.map(Patching::of) }
     }
 
-    fn finish(self) -> (L, Vec<Problem>) {
-        (self.layer, self.patching.map(Patching::problems).unwrap_or_default())
+    fn finish(self) -> (L, Vec<Finding>) {
+        (self.layer, self.patching.map(Patching::findings).unwrap_or_default())
     }
 }
 
 #[derive(Debug, Default)]
-struct Memo {
+struct EncodedCache {
     resources: HashMap<u128, Weak<Encoded>>,
     sweep_at: usize,
 }
@@ -86,45 +111,67 @@ impl Encoder {
     }
 
     /// As [`Encoder::lower`], with what patches cannot do.
-    pub fn lower_told(&self, plan: &ProxyPlan) -> (Target, Vec<Problem>) {
-        let ProxyPlan { mesh, inbounds, outbounds, backends, passthrough, admin, metrics, .. } = plan;
-        let (security, tracing, patches) =
-            (plan.security.as_ref(), plan.tracing.as_deref(), plan.patches.as_ref());
-        let mut own = Making::with(patches);
-        self.put_own(&mut own, mesh, inbounds, security, tracing);
-        self.put_collectors(&mut own, &plan.collectors);
-        self.put_interfaces(&mut own, passthrough, admin.as_ref());
-        self.put_metrics(&mut own, metrics.as_ref());
-        self.put_agent(&mut own, plan.agent.as_ref());
-        self.put_additions(&mut own);
-        let mut shared = Making::with(patches);
-        self.put_outgoing(&mut shared, (outbounds, tracing), backends, security);
-        self.put_stub(&mut shared, plan.stub.as_ref());
-        let ((mut own, mut problems), (shared, more)) = (own.finish(), shared.finish());
-        self.put_documents(&mut own, plan.agent.as_ref(), plan.records.as_ref().map(Documents::of).as_ref());
-        problems.extend(more);
-        (Target { own, shared: Arc::new(shared) }, problems)
+    pub fn lower_told(&self, plan: &ProxyPlan) -> (Target, Vec<Finding>) {
+        let ProxyPlan { own, outgoing } = plan;
+        let (mut encoded, mut findings) = self.sidecar(own);
+        let (shared, more) = self.outgoing(outgoing);
+        let documents = outgoing.records.as_ref().map(Documents::of);
+        self.put_documents(&mut encoded, own.agent.as_ref(), documents.as_ref());
+        findings.extend(more);
+        (Target { own: encoded, shared: Arc::new(shared) }, findings)
     }
 
-    /// What a zone proxy has alone: its listener, with everything it leads to, and its own interface.
-    pub fn lower_zone(&self, plan: &ZoneProxy, lanes: &[Lane]) -> xds::Own {
-        let mut own = Making::with(None);
-        if let Some(listener) = &plan.listener {
-            self.put_into(&mut own, &LaneListener { listener, lanes });
+    /// Encodes what only one proxy has, except secrets and the resource that it makes jointly with its class; also
+    /// returns the findings of patches there.
+    pub fn own(&self, plan: &OwnPlan) -> (xds::OwnResources, Vec<Finding>) {
+        match plan {
+            OwnPlan::Sidecar(own) => self.sidecar(own),
+            OwnPlan::Zone(own) => {
+                // The listener is made jointly with the class.
+                let ZoneProxy { listener: _, admin, findings: _ } = &**own;
+                let mut own = LayerBuilder::with(None);
+                self.put_admin(&mut own, admin.as_ref());
+                own.finish()
+            }
         }
-        self.put_interfaces(&mut own, &[], plan.admin.as_ref());
-        own.layer
     }
 
-    /// What zone proxies that are alike have of a mesh.
-    pub fn lower_passage(&self, passage: &Passage) -> Layer {
-        let mut layer = Making::with(None);
-        for backend in &passage.backends {
+    /// Encodes what the proxies of a class share of a mesh; also returns the findings of patches there.
+    pub fn shared(&self, plan: &SharedPlan) -> (Layer, Vec<Finding>) {
+        match plan {
+            SharedPlan::Sidecar(outgoing) => self.outgoing(outgoing),
+            SharedPlan::Zone(plan) => self.zone(plan),
+        }
+    }
+
+    /// Inserts the resource that a proxy makes jointly with its class.
+    pub fn put_joint(&self, own: &mut xds::OwnResources, resource: &JointResource, part: &ClassPart) {
+        match (resource, part) {
+            (JointResource::Agent(agent), ClassPart::Documents(documents)) => {
+                self.put_documents(own, Some(agent), documents.as_ref());
+            }
+            (JointResource::Listener(listener), ClassPart::FilterChains(filter_chains)) => {
+                let listener = self.resource(&ServerNameListener { listener, filter_chains });
+                own.insert(Type::Listener, listener);
+            }
+            // No class has the part of another kind of proxies.
+            (JointResource::Agent(_), ClassPart::FilterChains(_))
+            | (JointResource::Listener(_), ClassPart::Documents(_)) => {}
+        }
+    }
+
+    /// Encodes the part of a mesh that the zone proxies of a class share.
+    fn zone(&self, plan: &ZonePlan) -> (Layer, Vec<Finding>) {
+        // Filter chains are a part of each proxy's listener.
+        let ZonePlan { filter_chains: _, backends, secrets: _, findings: _ } = plan;
+        let mut layer = LayerBuilder::with(None);
+        for backend in backends {
             match &backend.served {
                 ZoneServer::Proxy => {
-                    let (cluster, endpoints) = (backend.cluster.as_str(), &*backend.endpoints);
+                    let cluster = backend.cluster.as_str();
+                    let endpoints = &*backend.endpoints;
                     let locality = backend.locality.as_deref();
-                    self.put(&mut layer, &PassedCluster::of(backend));
+                    self.put(&mut layer, &ForwardingCluster::of(backend));
                     self.put(&mut layer, &EndpointsOf { cluster, endpoints, locality });
                 }
                 ZoneServer::External(external) => {
@@ -132,84 +179,87 @@ impl Encoder {
                 }
             }
         }
-        layer.layer
+        layer.finish()
     }
 
-    /// What only this proxy has, except secrets and documents, which the caller inserts; and what patches cannot do
-    /// there.
-    pub fn lower_own(&self, plan: &Own) -> (xds::Own, Vec<Problem>) {
-        let mut own = Making::with(plan.patches.as_ref());
-        self.put_own(&mut own, &plan.mesh, &plan.inbounds, plan.security.as_ref(), plan.tracing.as_deref());
-        self.put_collectors(&mut own, &plan.collectors);
-        self.put_interfaces(&mut own, &plan.passthrough, plan.admin.as_ref());
-        self.put_metrics(&mut own, plan.metrics.as_ref());
-        self.put_agent(&mut own, plan.agent.as_ref());
+    /// Encodes the part that one sidecar has alone.
+    fn sidecar(&self, plan: &OwnSidecar) -> (xds::OwnResources, Vec<Finding>) {
+        let OwnSidecar {
+            mesh,
+            inbounds,
+            passthrough,
+            collectors,
+            tracing,
+            admin,
+            metrics,
+            agent,
+            security,
+            patches,
+            findings: _,
+        } = plan;
+        let tracing = tracing.as_deref();
+        let security = security.as_ref();
+        let mut own = LayerBuilder::with(patches.as_ref());
+        // Older names let inbounds share a cluster; the first one decides, as the plan's findings say.
+        for inbound in inbounds.iter().rev() {
+            self.put_into(&mut own, &InboundListener { mesh, security, inbound, tracing });
+            self.put_into(&mut own, &InboundCluster::of(inbound));
+        }
+        self.put_collectors(&mut own, collectors);
+        self.put_passthrough(&mut own, passthrough);
+        self.put_admin(&mut own, admin.as_ref());
+        self.put_metrics(&mut own, metrics.as_ref());
+        self.put_agent(&mut own, agent.as_ref());
         self.put_additions(&mut own);
         own.finish()
     }
 
-    /// What all proxies of a class have, and what patches cannot do there.
-    pub fn lower_outgoing(&self, plan: &Outgoing) -> (Layer, Vec<Problem>) {
-        let Outgoing { outbounds, backends, tracing, security, patches, .. } = plan;
-        let mut layer = Making::with(patches.as_ref());
-        self.put_outgoing(&mut layer, (outbounds, tracing.as_deref()), backends, security.as_ref());
-        self.put_stub(&mut layer, plan.stub.as_ref());
-        layer.finish()
-    }
-
-    fn put_own(
-        &self,
-        own: &mut Making<'_, xds::Own>,
-        mesh: &str,
-        inbounds: &[Inbound],
-        security: Option<&Security>,
-        tracing: Option<&Tracing>,
-    ) {
-        // Older names let inbounds share a cluster; the first one decides, as the plan's problems say.
-        for inbound in inbounds.iter().rev() {
-            self.put_into(own, &InboundListener { mesh, security, inbound, tracing });
-            self.put_into(own, &InboundCluster::of(inbound));
-        }
-    }
-
-    fn put_outgoing(
-        &self,
-        layer: &mut Making<'_, Layer>,
-        (outbounds, tracing): (&[Outbound], Option<&Tracing>),
-        backends: &[Backend],
-        security: Option<&Security>,
-    ) {
+    /// Encodes the part that the sidecars of a class share.
+    fn outgoing(&self, plan: &Outgoing) -> (Layer, Vec<Finding>) {
+        let Outgoing {
+            outbounds,
+            backends,
+            stub,
+            tracing,
+            security,
+            patches,
+            // The agent gets these in a document of the proxy's own.
+            hostnames: _,
+            records: _,
+            mesh: _,
+            findings: _,
+            reads: _,
+        } = plan;
+        let mut layer = LayerBuilder::with(patches.as_ref());
         for outbound in outbounds {
-            self.put(layer, &OutboundListener::of(outbound, tracing));
+            self.put(&mut layer, &OutboundListener::of(outbound, tracing.as_deref()));
         }
         for backend in backends {
             if let Some(external) = &backend.external {
-                self.put(layer, &ExternalCluster::of(backend, external));
+                self.put(&mut layer, &ExternalCluster::of(backend, external));
             } else {
-                let cluster = MeshCluster::of(backend, security);
-                self.put(layer, &cluster);
-                let (endpoints, locality) = (&*backend.endpoints, backend.locality.as_deref());
-                self.put(layer, &EndpointsOf { cluster: cluster.name, endpoints, locality });
+                let cluster = MeshCluster::of(backend, security.as_ref());
+                self.put(&mut layer, &cluster);
+                let endpoints = &*backend.endpoints;
+                let locality = backend.locality.as_deref();
+                self.put(&mut layer, &EndpointsOf { cluster: cluster.name, endpoints, locality });
             }
         }
+        self.put_stub(&mut layer, stub.as_ref());
+        layer.finish()
     }
 
-    fn put_stub(&self, layer: &mut Making<'_, Layer>, stub: Option<&Stub>) {
+    fn put_stub(&self, layer: &mut LayerBuilder<'_, Layer>, stub: Option<&Stub>) {
         if let Some(stub) = stub {
             self.put(layer, &StubListener(stub));
         }
     }
 
-    fn put_collectors(&self, own: &mut Making<'_, xds::Own>, collectors: &[Collector]) {
+    fn put_collectors(&self, own: &mut LayerBuilder<'_, xds::OwnResources>, collectors: &[Collector]) {
         collectors.iter().for_each(|collector| self.put_into(own, &CollectorCluster(collector)));
     }
 
-    fn put_interfaces(
-        &self,
-        own: &mut Making<'_, xds::Own>,
-        passthrough: &[Passthrough],
-        admin: Option<&Admin>,
-    ) {
+    fn put_passthrough(&self, own: &mut LayerBuilder<'_, xds::OwnResources>, passthrough: &[Passthrough]) {
         for passthrough in passthrough {
             self.put_into(own, &PassthroughListener(passthrough));
             if passthrough.allowed {
@@ -221,6 +271,9 @@ impl Encoder {
                 way.hosts.iter().for_each(|host| self.put_into(own, &MatchedCluster::of(way, host)));
             }
         }
+    }
+
+    fn put_admin(&self, own: &mut LayerBuilder<'_, xds::OwnResources>, admin: Option<&Admin>) {
         if let Some(admin) = admin {
             self.put_into(own, &AdminListener(admin));
             self.put_into(own, &AdminCluster::of(admin));
@@ -230,8 +283,8 @@ impl Encoder {
         }
     }
 
-    fn put_metrics(&self, own: &mut Making<'_, xds::Own>, metrics: Option<&Metrics>) {
-        let Some(Metrics { pages, collectors, .. }) = metrics else { return };
+    fn put_metrics(&self, own: &mut LayerBuilder<'_, xds::OwnResources>, metrics: Option<&ProxyMetrics>) {
+        let Some(ProxyMetrics { pages, collectors, .. }) = metrics else { return };
         for page in pages {
             self.put_into(own, &PageListener(page));
             self.put_into(own, &MetricsCluster::of(page));
@@ -242,16 +295,16 @@ impl Encoder {
         }
     }
 
-    fn put_agent(&self, own: &mut Making<'_, xds::Own>, agent: Option<&AgentConfiguration>) {
+    fn put_agent(&self, own: &mut LayerBuilder<'_, xds::OwnResources>, agent: Option<&AgentConfiguration>) {
         if let Some(agent) = agent {
             self.put_into(own, &AgentListener(agent));
         }
     }
 
-    /// What the agent of a proxy reads, where documents of its class are among it.
+    /// Inserts the documents that the agent of a proxy reads, with those of its class if it reads them.
     pub fn put_documents(
         &self,
-        own: &mut xds::Own,
+        own: &mut xds::OwnResources,
         agent: Option<&AgentConfiguration>,
         shared: Option<&Documents>,
     ) {
@@ -261,7 +314,7 @@ impl Encoder {
         }
     }
 
-    /// Who serves a destination of the mesh: the one resource that other endpoints change.
+    /// Encodes the endpoints of a destination of the mesh: the one resource that other endpoints change.
     pub fn endpoints(
         &self,
         cluster: &str,
@@ -286,30 +339,31 @@ impl Encoder {
         self.finish(Type::Secret, name, &secret::trust_bundle(name, domains))
     }
 
-    /// How many resources of a type were encoded since the beginning, for proving that cost follows change.
+    /// Returns the number of resources of a type encoded since the beginning, to prove that cost follows
+    /// change.
     pub fn encoded(&self, kind: Type) -> u64 {
         self.encoded[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// How many resources are remembered, dead ones included.
+    /// Returns the number of resources that are remembered, dead ones included.
     pub fn remembered(&self) -> usize {
         self.memo.iter().map(|memo| memo.lock().unwrap_or_else(PoisonError::into_inner).resources.len()).sum()
     }
 
-    fn put_into<P: Part>(&self, own: &mut Making<'_, xds::Own>, part: &P) {
+    fn put_into<P: Part>(&self, own: &mut LayerBuilder<'_, xds::OwnResources>, part: &P) {
         if let Some(resource) = self.made(part, own.patching.as_mut()) {
             own.layer.insert(P::TYPE, resource);
         }
     }
 
-    fn put<P: Part>(&self, layer: &mut Making<'_, Layer>, part: &P) {
+    fn put<P: Part>(&self, layer: &mut LayerBuilder<'_, Layer>, part: &P) {
         if let Some(resource) = self.made(part, layer.patching.as_mut()) {
             layer.layer.insert(P::TYPE, resource);
         }
     }
 
     /// Resources that patches add are the proxy's own.
-    fn put_additions(&self, own: &mut Making<'_, xds::Own>) {
+    fn put_additions(&self, own: &mut LayerBuilder<'_, xds::OwnResources>) {
         let Some(patching) = &mut own.patching else { return };
         for (kind, name, body) in patching.additions() {
             own.layer.insert(kind, self.finish(kind, &name, &body));
@@ -322,7 +376,8 @@ impl Encoder {
         if P::TYPE == Type::Endpoint && !patching.asks_for_endpoints(part.name()) {
             return None;
         }
-        let subject = Subject { kind: P::TYPE, origin: P::ORIGIN, name: part.name(), tags: part.tags() };
+        let subject =
+            PatchedResource { kind: P::TYPE, origin: P::ORIGIN, name: part.name(), tags: part.tags() };
         if !patching.chooses(&subject) {
             return Some(self.resource(part));
         }
@@ -341,13 +396,14 @@ impl Encoder {
                     self.finish(P::TYPE, part.name(), &body)
                 });
                 if let Some(fresh) = &fresh {
-                    let (discovers, notes) = (applied.discovers, applied.notes.clone());
+                    let discovers = applied.discovers;
+                    let notes = applied.notes.clone();
                     let mut patched = self.patched();
                     if patched.len() >= SWEEP_FROM && patched.len().is_power_of_two() {
                         patched.retain(|_, known| known.resource.strong_count() > 0);
                     }
                     let resource = Arc::downgrade(fresh);
-                    patched.insert(fingerprint, Remembered { resource, discovers, notes });
+                    patched.insert(fingerprint, PatchedEntry { resource, discovers, notes });
                 }
                 (fresh, applied.discovers, applied.notes)
             }
@@ -359,7 +415,7 @@ impl Encoder {
         resource
     }
 
-    fn patched(&self) -> MutexGuard<'_, HashMap<u128, Remembered>> {
+    fn patched(&self) -> MutexGuard<'_, HashMap<u128, PatchedEntry>> {
         self.patched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -383,7 +439,7 @@ impl Encoder {
         Arc::new(Encoded::new(kind, name, xxh3_128(body), body))
     }
 
-    fn memo(&self, fingerprint: u128) -> MutexGuard<'_, Memo> {
+    fn memo(&self, fingerprint: u128) -> MutexGuard<'_, EncodedCache> {
         #[allow(clippy::cast_possible_truncation, reason = "any part of a hash will do")]
         let shard = fingerprint as usize % SHARDS;
         // Nothing in the memo can be half done, so a panic elsewhere does not spoil it.
@@ -391,7 +447,7 @@ impl Encoder {
     }
 }
 
-impl Memo {
+impl EncodedCache {
     /// Forgets resources that no proxy has, each time the number of resources has doubled.
     fn sweep(&mut self) {
         if self.resources.len() < self.sweep_at.max(SWEEP_FROM) {

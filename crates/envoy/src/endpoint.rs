@@ -17,9 +17,9 @@ use crate::{
     proto::{Metadata, address, u32_value},
 };
 
-/// Where tools read the labels of an endpoint's Dataplane.
+/// Key of the metadata where tools read the labels of an endpoint's Dataplane.
 const LABELS: &str = "io.kuma.labels";
-/// What subsets of load balancing and choices of transport sockets look at.
+/// Keys of the metadata that subsets of load balancing and choices of transport sockets look at.
 const TAG_NAMESPACES: [&str; 2] = ["envoy.lb", "envoy.transport_socket_match"];
 
 /// `envoy.config.endpoint.v3.ClusterLoadAssignment`, as far as it is used here, with sorted maps.
@@ -101,7 +101,8 @@ impl Part for EndpointsOf<'_> {
                 ..Default::default()
             }
         });
-        let (cluster_name, endpoints) = (self.cluster.to_owned(), groups.collect());
+        let cluster_name = self.cluster.to_owned();
+        let endpoints = groups.collect();
         ClusterLoadAssignment { cluster_name, endpoints, policy }.encode_to_vec()
     }
 }

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::{
     r#type::v3::{FractionalPercent, fractional_percent::DenominatorType},
 };
 use fault_rate_limit::{FixedLimit, LimitType};
-use plan::{Chance, ClientFaults, Fault, Faults};
+use plan::{ClientFaults, Fault, FaultShare, Faults};
 use policy::ClientMatch;
 
 use crate::{filter, matching, proto::duration};
@@ -18,12 +18,11 @@ const FILTER: &str = "envoy.filters.http.fault";
 
 /// The filters of an inbound's faults; only connections with TLS tell clients apart.
 pub(crate) fn filters(mesh: &str, faults: &Faults, secured: bool) -> Vec<hcm::HttpFilter> {
-    let mut filters = match secured {
-        true => by_client(mesh, &faults.by_client),
-        false => {
-            let everyone = faults.by_client.iter().find(|own| own.client == ClientMatch::Anyone);
-            everyone.map(|own| plain(&own.faults)).unwrap_or_default()
-        }
+    let mut filters = if secured {
+        by_client(mesh, &faults.by_client)
+    } else {
+        let everyone = faults.by_client.iter().find(|own| own.client == ClientMatch::Anyone);
+        everyone.map(|own| plain(&own.faults)).unwrap_or_default()
     };
     for rule in &faults.by_rule {
         let name = rule.policy.to_string();
@@ -62,17 +61,17 @@ fn by_client(mesh: &str, clients: &[ClientFaults]) -> Vec<hcm::HttpFilter> {
 fn config(fault: &Fault) -> HttpFault {
     let Fault { abort, delay, bandwidth } = fault;
     HttpFault {
-        abort: abort.map(|Chance { what: status, millionths }| FaultAbort {
+        abort: abort.map(|FaultShare { what: status, millionths }| FaultAbort {
             error_type: Some(ErrorType::HttpStatus(status.into())),
             percentage: Some(percentage(millionths)),
             ..Default::default()
         }),
-        delay: delay.map(|Chance { what: time, millionths }| FaultDelay {
+        delay: delay.map(|FaultShare { what: time, millionths }| FaultDelay {
             fault_delay_secifier: Some(FaultDelaySecifier::FixedDelay(duration(time))),
             percentage: Some(percentage(millionths)),
         }),
         // Envoy counts in KiB per second; Kuma hands its kbps over as they are.
-        response_rate_limit: bandwidth.map(|Chance { what: kbps, millionths }| FaultRateLimit {
+        response_rate_limit: bandwidth.map(|FaultShare { what: kbps, millionths }| FaultRateLimit {
             limit_type: Some(LimitType::FixedLimit(FixedLimit { limit_kbps: kbps.into() })),
             percentage: Some(percentage(millionths)),
         }),

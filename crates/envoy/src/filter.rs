@@ -1,4 +1,4 @@
-//! What happens to the bytes of a connection.
+//! Network filters: the treatment of a connection's bytes.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::{
     proto::{any, bool_value, duration, u32_value},
 };
 
-/// How long a stream that came in may rest before a route has been found for it.
+/// Idle timeout of an incoming stream before a route has been found for it.
 const STREAM_IDLE: Duration = Duration::from_secs(3600);
 /// Addresses whose requests count as internal, with the length of their prefix.
 const INTERNAL: [(&str, u32); 7] = [
@@ -42,13 +42,13 @@ const LOCAL: std::ops::RangeFrom<usize> = 5..;
 pub(crate) struct HttpFilter {
     pub stats: String,
     pub routes: RouteSpecifier,
-    /// What policies ask for; what every request passes is added to them.
+    /// Filters of policies; the filters of every request are added to them.
     pub filters: Chain<HttpSlot, hcm::HttpFilter>,
     pub grpc: bool,
     pub ipv6: bool,
-    /// How long the headers of a request may take.
+    /// Time limit for the headers of a request.
     pub request_headers: Duration,
-    pub direction: Side,
+    pub direction: ListenerSide,
     pub logs: Vec<AccessLog>,
     pub tracing: Option<Tracing>,
 }
@@ -59,7 +59,7 @@ pub(crate) fn given(routes: route::RouteConfiguration) -> RouteSpecifier {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum ListenerSide {
     Inbound,
     Outbound,
     /// Out of the mesh.
@@ -80,8 +80,8 @@ impl HttpFilter {
         let router = http_filter("envoy.filters.http.router", &Router::default());
         // The proxy's own interface is for its own machine.
         let internal = match self.direction {
-            Side::Admin => &INTERNAL[LOCAL],
-            Side::Inbound | Side::Outbound | Side::Passthrough => &INTERNAL[..],
+            ListenerSide::Admin => &INTERNAL[LOCAL],
+            ListenerSide::Inbound | ListenerSide::Outbound | ListenerSide::Passthrough => &INTERNAL[..],
         };
         let understood = |(prefix, _): &&(&str, u32)| self.ipv6 || !prefix.contains(':');
         let internal = internal.iter().filter(understood).map(|&(prefix, length)| core::CidrRange {
@@ -104,7 +104,7 @@ impl HttpFilter {
             tracing: self.tracing,
             ..Default::default()
         };
-        if matches!(self.direction, Side::Inbound | Side::Outbound) {
+        if matches!(self.direction, ListenerSide::Inbound | ListenerSide::Outbound) {
             manager.request_headers_timeout = Some(duration(self.request_headers));
             manager.common_http_protocol_options = Some(core::HttpProtocolOptions {
                 idle_timeout: Some(duration(Duration::ZERO)),
@@ -112,14 +112,14 @@ impl HttpFilter {
             });
         }
         match self.direction {
-            Side::Outbound => manager.normalize_path = Some(bool_value(true)),
-            Side::Inbound => {
+            ListenerSide::Outbound => manager.normalize_path = Some(bool_value(true)),
+            ListenerSide::Inbound => {
                 manager.stream_idle_timeout = Some(duration(STREAM_IDLE));
                 manager.forward_client_cert_details = ForwardClientCertDetails::SanitizeSet.into();
                 manager.set_current_client_cert_details =
                     Some(SetCurrentClientCertDetails { uri: true, ..Default::default() });
             }
-            Side::Admin | Side::Passthrough => {}
+            ListenerSide::Admin | ListenerSide::Passthrough => {}
         }
         manager
     }

@@ -20,12 +20,12 @@ use crate::{
     proto::{duration, ip_address, pipe, u32_value},
 };
 
-/// What Envoy is asked to check.
+/// Specifier of the checks that Envoy is asked for.
 pub type Specifier = HealthCheckSpecifier;
 
-/// How often and how long something is checked.
+/// Intervals, timeout and thresholds of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Check {
+pub struct ProbeTiming {
     pub timeout: Duration,
     pub interval: Duration,
     pub no_traffic_interval: Duration,
@@ -40,7 +40,7 @@ pub struct Probe {
     pub port: u16,
     /// Connect from 127.0.0.6 or ::6, so that the connection is not redirected back to the proxy.
     pub from_loopback_source: bool,
-    pub check: Check,
+    pub check: ProbeTiming,
 }
 
 /// Envoy's own interface, by the name of its cluster.
@@ -48,7 +48,7 @@ pub struct Probe {
 pub struct AdminProbe<'a> {
     pub cluster: &'a str,
     pub target: &'a AdminTarget,
-    pub check: Check,
+    pub check: ProbeTiming,
 }
 
 /// The checks of one proxy: itself, then its applications. `interval` is how often it reports.
@@ -86,7 +86,7 @@ fn of_application(name: String, probe: &Probe) -> ClusterHealthCheck {
 fn of(
     cluster_name: String,
     address: core::Address,
-    check: Check,
+    check: ProbeTiming,
     checker: health_check::HealthChecker,
 ) -> ClusterHealthCheck {
     let check = core::HealthCheck {
@@ -115,11 +115,11 @@ const APPLICATION: &str = "localhost:";
 
 /// `HealthCheckRequestOrEndpointHealthResponse`: who asks, or what the checks found.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Request {
+pub struct HealthRequest {
     #[prost(message, optional, tag = "1")]
     pub introduction: Option<Introduction>,
     #[prost(message, optional, tag = "2")]
-    pub report: Option<Report>,
+    pub report: Option<EndpointHealthResponse>,
 }
 
 /// `HealthCheckRequest`
@@ -131,7 +131,7 @@ pub struct Introduction {
 
 /// `EndpointHealthResponse`
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Report {
+pub struct EndpointHealthResponse {
     #[prost(message, repeated, tag = "2")]
     pub clusters: Vec<ClusterReport>,
 }
@@ -159,17 +159,17 @@ pub struct EndpointReport {
     pub status: i32,
 }
 
-/// What a report says: whether Envoy serves, and which applications answer.
+/// Content of a report: Envoy serves (`admin`), and each application answers or does not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Health {
+pub struct ReportedHealth {
     pub admin: bool,
     pub applications: BTreeMap<u16, bool>,
 }
 
-impl Report {
+impl EndpointHealthResponse {
     /// Reads the report; `Err` names a cluster that was never asked for.
-    pub fn health(&self, admin_cluster: &str) -> Result<Health, String> {
-        let mut health = Health { admin: true, applications: BTreeMap::new() };
+    pub fn health(&self, admin_cluster: &str) -> Result<ReportedHealth, String> {
+        let mut health = ReportedHealth { admin: true, applications: BTreeMap::new() };
         for cluster in &self.clusters {
             let is_good = cluster.is_good();
             if cluster.name == admin_cluster {
@@ -185,7 +185,8 @@ impl Report {
 }
 
 impl ClusterReport {
-    /// There is one endpoint in each cluster. What is not known yet counts as good.
+    /// The endpoint of the cluster is good; each cluster has one. A state that is not known yet counts as
+    /// good.
     fn is_good(&self) -> bool {
         let endpoint = self.localities.first().and_then(|locality| locality.endpoints.first());
         endpoint.is_none_or(|endpoint| {

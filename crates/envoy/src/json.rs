@@ -16,7 +16,7 @@ use crate::kafka;
 
 static DESCRIPTORS: &[u8] = include_bytes!("../descriptors.bin");
 
-/// Why a message cannot be shown.
+/// Reason why a message cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("the descriptions of Envoy's types cannot be read: {0}")]

@@ -12,7 +12,7 @@ use prost_types::{
 
 use crate::filter;
 
-/// What an Envoy calls the filter, in its list of extensions too.
+/// Name of the filter in Envoy, in its list of extensions too.
 pub const FILTER: &str = "envoy.filters.network.kafka_broker";
 const PACKAGE: &str = "envoy.extensions.filters.network.kafka_broker.v3";
 
@@ -36,7 +36,7 @@ pub(crate) fn filter(stats: &str) -> listener::Filter {
     filter::filter(FILTER, &KafkaBroker { stat_prefix: stats.to_owned() })
 }
 
-/// How the message is shown.
+/// Returns the description of the message, by which it is shown.
 pub(crate) fn description() -> FileDescriptorProto {
     let mut stat_prefix = FieldDescriptorProto {
         name: Some("stat_prefix".to_owned()),

@@ -1,9 +1,12 @@
 //! The plan as Envoy's configuration: the only crate that names Envoy's protobuf types.
 //!
 //! ```text
-//!   plan::ProxyPlan ──parts──▶ fingerprint ──known──▶ the resource that all share
-//!                                  └───────new────▶ built, encoded once, remembered while in use
+//!   plan::{OwnPlan, SharedPlan} ──parts──▶ fingerprint ──known──▶ the resource that all share
+//!                                              └───────new────▶ built, encoded once, remembered while in use
 //! ```
+//!
+//! Patches of users act on encoded resources. Health checks, statistics and bootstrap configurations are made here as
+//! well, because they are in Envoy's words.
 //!
 //! A part of a plan holds exactly what its resource is made of, so a change re-encodes only the resources
 //! that look different afterwards.
@@ -45,4 +48,4 @@ mod tls;
 mod zone_proxy;
 
 pub use agent::Documents;
-pub use encoder::Encoder;
+pub use encoder::{ClassPart, Encoder};

@@ -1,4 +1,4 @@
-//! Where connections arrive.
+//! Listeners, where connections arrive.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -20,17 +20,17 @@ use crate::{
     access_log,
     chain::{Chain, HttpSlot, NetworkSlot},
     client, fault,
-    filter::{self, HttpFilter, Side},
+    filter::{self, HttpFilter, ListenerSide},
     kafka,
     part::{AdminListener, InboundListener, OutboundListener, Part, PassthroughListener, origin},
     passthrough, permission,
     proto::{Metadata, any, bool_value, ip_address},
     rate_limit, route,
-    telemetry::{self, Traced},
+    telemetry::{self, TracedListener},
     tls,
 };
 
-/// Where tools read a listener's tags.
+/// Key of the metadata where tools read a listener's tags.
 const TAGS: &str = "io.kuma.tags";
 /// The header that carried the tags of a client to other proxies; never for the application.
 const TAGS_HEADER: &str = "x-kuma-tags";
@@ -181,9 +181,9 @@ impl InboundListener<'_> {
             grpc: *protocol == Protocol::Grpc,
             ipv6: *ipv6,
             request_headers: timeouts.request_headers,
-            direction: Side::Inbound,
+            direction: ListenerSide::Inbound,
             logs: access_log::of(&self.inbound.logs),
-            tracing: self.tracing.map(|tracing| telemetry::tracing(tracing, &Traced::Inbound)),
+            tracing: self.tracing.map(|tracing| telemetry::tracing(tracing, &TracedListener::Inbound)),
         }
         .build()
     }
@@ -221,17 +221,18 @@ impl Part for OutboundListener<'_> {
                     grpc: self.protocol == Protocol::Grpc,
                     ipv6: self.ipv6,
                     request_headers: self.request_headers,
-                    direction: Side::Outbound,
+                    direction: ListenerSide::Outbound,
                     logs: access_log::of(self.logs),
-                    tracing: self
-                        .tracing
-                        .map(|tracing| telemetry::tracing(tracing, &Traced::Outbound(&names.cluster))),
+                    tracing: self.tracing.map(|tracing| {
+                        telemetry::tracing(tracing, &TracedListener::Outbound(&names.cluster))
+                    }),
                 }
                 .build()
             }
             Routing::Connections(shares) => {
                 let to = filter::to_shares(shares);
-                let (logs, attempts) = (access_log::of(self.logs), self.connect_attempts);
+                let logs = access_log::of(self.logs);
+                let attempts = self.connect_attempts;
                 filter::tcp(&names.filter_stats, to, Some(self.idle), attempts, logs, self.hashed)
             }
         };
@@ -268,14 +269,11 @@ impl Part for PassthroughListener<'_> {
         let Passthrough { names, address, port, direction, reuse_port, ways, logs, .. } = self.0;
         let to = filter::to_cluster(&names.cluster);
         let let_through = filter::tcp(&names.filter_stats, to, None, None, access_log::of(logs), &[]);
-        let (filter_chains, listener_filters) = match ways.is_empty() {
-            true => {
-                let all = listener::FilterChain { filters: vec![let_through], ..Default::default() };
-                (vec![all], Vec::new())
-            }
-            false => {
-                (passthrough::chains(ways, address.is_ipv6(), logs), passthrough::listener_filters(ways))
-            }
+        let (filter_chains, listener_filters) = if ways.is_empty() {
+            let all = listener::FilterChain { filters: vec![let_through], ..Default::default() };
+            (vec![all], Vec::new())
+        } else {
+            (passthrough::chains(ways, address.is_ipv6(), logs), passthrough::listener_filters(ways))
         };
         let direction = match direction {
             Direction::Inbound => TrafficDirection::Inbound,
@@ -343,7 +341,7 @@ impl AdminListener<'_> {
             grpc: false,
             ipv6: self.0.ipv6,
             request_headers: Duration::ZERO,
-            direction: Side::Admin,
+            direction: ListenerSide::Admin,
             logs: Vec::new(),
             tracing: None,
         };
@@ -351,7 +349,7 @@ impl AdminListener<'_> {
     }
 }
 
-/// Whether workers share the port is said of what comes in; of the rest Envoy decides.
+/// Returns a listener at an address. `reuse_port` is set for incoming traffic; for the rest Envoy decides.
 pub(crate) fn at((ip, port): (IpAddr, u16), bind: bool, reuse_port: Option<bool>) -> listener::Listener {
     listener::Listener {
         address: Some(ip_address(ip, port)),

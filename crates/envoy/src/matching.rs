@@ -1,8 +1,8 @@
 //! Distinguishes clients by their certificates and the server name they ask for.
 //!
 //! Clients are distinguished by the URIs of their certificates, which Envoy hands over in one string,
-//! separated by commas: a URI is found by comparing it with every place it can have in there. What is
-//! asked here has an answer on connections of TLS only.
+//! separated by commas: a URI is found by comparing it with every place it can have in there. These inputs
+//! exist on connections of TLS only.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a MeshMetric needs of Envoy: pages that the agent writes, and ways to collectors.
+//! Resources of a MeshMetric: pages that the agent writes, and ways to collectors.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use xds::Type;
 use crate::{
     chain::Chain,
     cluster,
-    filter::{self, HttpFilter, Side},
+    filter::{self, HttpFilter, ListenerSide},
     listener::at,
     part::{MetricsCluster, MetricsOutCluster, MetricsOutListener, PageListener, Part, origin},
     proto::pipe,
     route as routes, tls,
 };
 
-/// What the agent is asked for.
+/// Path that the agent is asked for.
 const PATH: &str = "/meshmetric";
 
 impl Part for PageListener<'_> {
@@ -113,7 +113,7 @@ pub(crate) fn handled(stats: &str, routes: RouteSpecifier, grpc: bool, ipv6: boo
         grpc,
         ipv6,
         request_headers: Duration::ZERO,
-        direction: Side::Admin,
+        direction: ListenerSide::Admin,
         logs: Vec::new(),
         tracing: None,
     };

@@ -10,8 +10,8 @@ use std::{
 };
 
 use plan::{
-    AccessLog, Admin, AdminTarget, AgentConfiguration, Backend, Collector, ConnectionTimeouts, External,
-    HealthChecks, Host, Inbound, Locality, MetricsCollector, MetricsPage, Outbound, OutboundNames,
+    AccessLog, Admin, AdminTarget, AgentConfiguration, Collector, ConnectionTimeouts, DestinationBackend,
+    External, HealthChecks, Host, Inbound, Locality, MetricsCollector, MetricsPage, Outbound, OutboundNames,
     Passthrough, PassthroughMatch, PassthroughNames, Routing, Security, Tracing, ZoneBackend,
 };
 use resources::{
@@ -24,7 +24,7 @@ use resources::{
 use topology::{ClientTls, DestinationId, Endpoints, Protocol};
 use xds::Type;
 
-/// Which part of the proxy a resource belongs to, in the words by which patches choose.
+/// Origins of a resource: the part of the proxy that it belongs to, in the words by which patches choose.
 pub(crate) mod origin {
     pub(crate) const ADMIN: &str = "admin";
     pub(crate) const INBOUND: &str = "inbound";
@@ -55,7 +55,7 @@ pub(crate) trait Part: Hash {
         Vec::new()
     }
 
-    /// What patches choose a listener by.
+    /// Returns the tags by which patches choose a listener.
     fn tags(&self) -> Vec<(&str, &str)> {
         Vec::new()
     }
@@ -112,7 +112,7 @@ pub(crate) struct MeshCluster<'a> {
     pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
     pub health: Option<&'a HealthChecks>,
     pub balancer: Option<&'a LoadBalancer>,
-    /// Whether groups of endpoints have shares of the traffic.
+    /// Groups of endpoints have shares of the traffic.
     pub weighted: bool,
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct ExternalCluster<'a> {
 pub(crate) struct EndpointsOf<'a> {
     pub cluster: &'a str,
     pub endpoints: &'a Endpoints,
-    /// How clients prefer them; `None` for as they are.
+    /// Preference of clients among them; `None` leaves them as they are.
     pub locality: Option<&'a Locality>,
 }
 
@@ -291,7 +291,7 @@ impl<'a> OutboundListener<'a> {
 }
 
 impl<'a> MeshCluster<'a> {
-    pub(crate) fn of(backend: &'a Backend, security: Option<&'a Security>) -> MeshCluster<'a> {
+    pub(crate) fn of(backend: &'a DestinationBackend, security: Option<&'a Security>) -> MeshCluster<'a> {
         MeshCluster {
             name: &backend.cluster,
             stats: backend.cluster_stats.as_deref(),
@@ -324,7 +324,7 @@ impl<'a> ExternalCluster<'a> {
         }
     }
 
-    pub(crate) fn of(backend: &'a Backend, external: &'a External) -> ExternalCluster<'a> {
+    pub(crate) fn of(backend: &'a DestinationBackend, external: &'a External) -> ExternalCluster<'a> {
         ExternalCluster {
             name: &backend.cluster,
             stats: backend.cluster_stats.as_deref(),

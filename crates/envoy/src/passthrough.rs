@@ -1,4 +1,4 @@
-//! What MeshPassthrough allows, as Envoy's configuration: a filter chain for each match.
+//! MeshPassthrough as Envoy's configuration: a filter chain for each match.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -19,7 +19,7 @@ use prost::{Message, Name};
 use crate::{
     access_log,
     chain::Chain,
-    filter::{self, HttpFilter, Side},
+    filter::{self, HttpFilter, ListenerSide},
     proto::{any, inline, u32_value},
     route as routes,
 };
@@ -104,7 +104,7 @@ fn http(way: &PassthroughMatch, ipv6: bool, logs: &[AccessLog]) -> listener::Fil
         grpc: false,
         ipv6,
         request_headers: Duration::ZERO,
-        direction: Side::Passthrough,
+        direction: ListenerSide::Passthrough,
         logs: access_log::of(logs),
         tracing: None,
     }

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   part ──encode──▶ body ──▶ modifications that choose it, in order ──▶ body, the same each time
-//!                             one that cannot be made is left out ──▶ problem
+//!                             one that cannot be made is left out ──▶ finding
 //! ```
 //!
-//! A resource that no modification chooses is the one that all proxies share. What others become is remembered by
-//! the part and by what the modifications say, so that proxies with the same patches share that.
+//! A resource that no modification chooses is the one that all proxies share. The results for others are
+//! remembered by the part and by the modifications, so that proxies with the same patches share them.
 //!
 //! Keys are out of reach: secrets are no part of it, and what a part seals is joined to the outcome.
 
@@ -19,7 +19,7 @@ mod step;
 
 use std::collections::{BTreeMap, HashSet};
 
-use plan::{Code, Patches, Problem};
+use plan::{Code, Finding, Patches};
 use prost_reflect::{DynamicMessage, MapKey, Value};
 use resources::{
     Draft, Path, Violations,
@@ -29,25 +29,25 @@ use xds::Type;
 
 use crate::{json, part::origin};
 use nested::Ignored;
-use step::{PatchTarget, Step, name_of};
+use step::{PatchStep, PatchTarget, name_of};
 
-pub(crate) use step::Subject;
+pub(crate) use step::PatchedResource;
 
-/// Where a listener has its tags.
+/// Key of the metadata where a listener has its tags.
 const TAGS: &str = "io.kuma.tags";
 /// The number of `EDS` among the ways a cluster finds its endpoints.
 const DISCOVERS: i32 = 3;
 
-/// Something about a modification: its number, and what to say.
+/// Note about a modification: its number, and the text.
 pub(crate) type Note = (usize, Code, String);
 
-/// What became of a resource.
-pub(crate) struct Applied {
-    /// `None` for one that is not there any more.
+/// Result of patching a resource.
+pub(crate) struct PatchResult {
+    /// `None` for one that was removed.
     pub body: Option<Vec<u8>>,
-    /// Whether it is as it was.
+    /// The resource is unchanged.
     pub same: bool,
-    /// Whether it is a cluster whose endpoints are asked for by its name.
+    /// The resource is a cluster whose endpoints are asked for by its name.
     pub discovers: bool,
     pub notes: Vec<Note>,
 }
@@ -55,27 +55,27 @@ pub(crate) struct Applied {
 /// The modifications of one proxy at work.
 pub(crate) struct Patching<'a> {
     pub patches: &'a Patches,
-    steps: Vec<Step<'a>>,
+    steps: Vec<PatchStep<'a>>,
     /// Clusters that do not ask for endpoints.
     without_endpoints: HashSet<String>,
-    /// What is to be said about a modification, with the first resource it was seen at, and of how many others.
+    /// Notes about modifications, each with the first resource it was seen at, and the number of others.
     notes: BTreeMap<Note, (String, usize)>,
 }
 
 impl<'a> Patching<'a> {
     pub(crate) fn of(patches: &'a Patches) -> Patching<'a> {
         let all = patches.modifications().iter().enumerate();
-        let steps = all.filter_map(|(at, modification)| Step::of(at, modification)).collect();
+        let steps = all.filter_map(|(at, modification)| PatchStep::of(at, modification)).collect();
         Patching { patches, steps, without_endpoints: HashSet::new(), notes: BTreeMap::new() }
     }
 
-    /// Whether a modification may change the resource.
-    pub(crate) fn chooses(&self, subject: &Subject<'_>) -> bool {
+    /// A modification may change the resource.
+    pub(crate) fn chooses(&self, subject: &PatchedResource<'_>) -> bool {
         self.steps.iter().any(|step| step.chooses(subject))
     }
 
-    /// What the resource becomes.
-    pub(crate) fn apply(&self, subject: &Subject<'_>, body: Vec<u8>) -> Applied {
+    /// Applies the modifications to the resource.
+    pub(crate) fn apply(&self, subject: &PatchedResource<'_>, body: Vec<u8>) -> PatchResult {
         self.apply_from(0, subject, body)
     }
 
@@ -94,7 +94,7 @@ impl<'a> Patching<'a> {
                 None => continue,
             };
             let Some((kind, name)) = step.added() else { continue };
-            let subject = Subject { kind, origin: origin::PATCH, name: &name, tags: Vec::new() };
+            let subject = PatchedResource { kind, origin: origin::PATCH, name: &name, tags: Vec::new() };
             let applied = self.apply_from(place + 1, &subject, canonical::encode(message));
             let ignored = ignored.as_ref().map(|what| (step.at, Code::PatchFieldUnknown, what.clone()));
             said.extend(applied.notes.into_iter().chain(ignored).map(|note| (name.clone(), note)));
@@ -104,28 +104,28 @@ impl<'a> Patching<'a> {
         all
     }
 
-    fn apply_from(&self, from: usize, subject: &Subject<'_>, body: Vec<u8>) -> Applied {
+    fn apply_from(&self, from: usize, subject: &PatchedResource<'_>, body: Vec<u8>) -> PatchResult {
         let mut notes = Vec::new();
         let before = match json::decode(subject.kind.url(), &body) {
             Ok(message) => message,
             Err(error) => {
                 let at = self.steps.get(from).map_or(from, |step| step.at);
                 notes.push((at, Code::PatchNotApplied, error.to_string()));
-                return Applied { body: Some(body), same: true, discovers: true, notes };
+                return PatchResult { body: Some(body), same: true, discovers: true, notes };
             }
         };
         let mut message = before.clone();
         for step in self.steps.iter().skip(from) {
             let tags = if subject.kind == Type::Listener { tags_of(&message) } else { BTreeMap::new() };
             let tags = tags.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-            if !step.chooses(&Subject { tags, ..subject.clone() }) {
+            if !step.chooses(&PatchedResource { tags, ..subject.clone() }) {
                 continue;
             }
             let mut ignored = Ignored::new();
             let mut next = message.clone();
             match change(step, subject, &mut next, &mut ignored) {
                 Ok(true) => message = next,
-                Ok(false) => return Applied { body: None, same: false, discovers: false, notes },
+                Ok(false) => return PatchResult { body: None, same: false, discovers: false, notes },
                 Err(reason) => notes.push((step.at, Code::PatchNotApplied, reason)),
             }
             notes.extend(ignored.into_iter().map(|what| (step.at, Code::PatchFieldUnknown, what)));
@@ -133,7 +133,7 @@ impl<'a> Patching<'a> {
         let same = message == before;
         let body = if same { body } else { canonical::encode(&message) };
         let discovers = subject.kind == Type::Cluster && discovers(&message);
-        Applied { body: Some(body), same, discovers, notes }
+        PatchResult { body: Some(body), same, discovers, notes }
     }
 
     /// A cluster that finds its endpoints in another way, or is not there any more, does not ask for them.
@@ -152,11 +152,11 @@ impl<'a> Patching<'a> {
         }
     }
 
-    /// What cannot be done, once for each modification and reason.
-    pub(crate) fn problems(self) -> Vec<Problem> {
+    /// Reports what cannot be done, once for each modification and reason.
+    pub(crate) fn findings(self) -> Vec<Finding> {
         let Patching { patches, steps, notes, .. } = self;
-        let problem = |((at, code, reason), (resource, times)): (Note, (String, usize))| {
-            let field = steps.iter().find(|step| step.at == at).map_or("modification", Step::field);
+        let finding = |((at, code, reason), (resource, times)): (Note, (String, usize))| {
+            let field = steps.iter().find(|step| step.at == at).map_or("modification", PatchStep::field);
             let more = match times {
                 1 => String::new(),
                 times => format!(" and {} more", times - 1),
@@ -164,18 +164,18 @@ impl<'a> Patching<'a> {
             let (policy, place) = patches.origin(at);
             let text = format!("appendModifications[{place}].{field}, on {resource}{more}: {reason}");
             match policy {
-                Some(policy) => Problem::about(code, policy.clone(), text),
-                None => Problem::new(code, text),
+                Some(policy) => Finding::about(code, policy.clone(), text),
+                None => Finding::new(code, text),
             }
         };
-        notes.into_iter().map(problem).collect()
+        notes.into_iter().map(finding).collect()
     }
 }
 
 /// Makes one change; `false` where the resource is not there afterwards.
 fn change(
-    step: &Step<'_>,
-    subject: &Subject<'_>,
+    step: &PatchStep<'_>,
+    subject: &PatchedResource<'_>,
     message: &mut DynamicMessage,
     ignored: &mut Ignored,
 ) -> Result<bool, String> {
@@ -211,7 +211,7 @@ fn change(
     }
 }
 
-/// Whether the endpoints of a cluster are asked for by the name of the cluster.
+/// The endpoints of a cluster are asked for by the name of the cluster.
 fn discovers(cluster: &DynamicMessage) -> bool {
     let found = cluster.get_field_by_name("type").and_then(|found| found.as_enum_number());
     let config = cluster.get_field_by_name("eds_cluster_config");
@@ -235,9 +235,9 @@ fn tags_of(listener: &DynamicMessage) -> BTreeMap<String, String> {
     fields.into_iter().flatten().filter_map(named).collect()
 }
 
-/// What the patches of a plan cannot do, and what of them is ignored.
-pub fn problems(plan: &plan::ProxyPlan) -> Vec<Problem> {
-    match &plan.patches {
+/// Returns the patches of a plan that cannot be applied, and the parts of them that are ignored.
+pub fn findings(plan: &plan::ProxyPlan) -> Vec<Finding> {
+    match &plan.own.patches {
         Some(_) => crate::Encoder::default().lower_told(plan).1,
         None => Vec::new(),
     }
@@ -249,7 +249,7 @@ pub fn check(draft: &Draft, found: &mut Violations, warnings: &mut Vec<String>) 
     let Some(patch) = draft.spec.get::<MeshProxyPatch>() else { return };
     let all = Path::new("spec").field("default").field("appendModifications");
     for (at, modification) in patch.default.append_modifications.iter().flatten().enumerate() {
-        let Some(step) = Step::of(at, modification) else { continue };
+        let Some(step) = PatchStep::of(at, modification) else { continue };
         let path = all.index(at).field(step.field()).field("value");
         match step.value() {
             // The check of the syntax has reported it.

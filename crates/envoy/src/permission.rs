@@ -1,4 +1,4 @@
-//! Who may call, as Envoy's role based access control.
+//! Permissions as Envoy's role based access control.
 
 use envoy_types::pb::{
     envoy::{
@@ -11,10 +11,10 @@ use policy::{Effect, Permissions};
 
 use crate::matching;
 
-/// What a refusal is called when no rule matched.
+/// Name of a refusal when no rule matched.
 const NO_RULE: &str = "default";
 
-/// What Kuma calls a decision.
+/// Kuma's name for a decision.
 const ACTION: &str = "envoy.filters.rbac.action";
 
 /// The network filter.
@@ -40,7 +40,7 @@ pub(crate) fn http(mesh: &str, permissions: &Permissions, stats: &str) -> http::
     }
 }
 
-/// What would happen if shadow denials were real; nothing when there are none.
+/// Returns the decisions as if shadow denials were real; `None` when there are none.
 fn shadow(mesh: &str, permissions: &Permissions) -> Option<Matcher> {
     let any = permissions.rules.iter().any(|rule| rule.effect == Effect::AllowWithShadowDeny);
     any.then(|| matcher(mesh, permissions, true))

@@ -1,4 +1,4 @@
-//! When a request is tried again.
+//! Retries of requests.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -38,12 +38,13 @@ const ON_GRPC: &str =
     "cancelled,connect-failure,gateway-error,refused-stream,reset,resource-exhausted,unavailable";
 const ON_STATUS_CODES: &str = "retriable-status-codes";
 const ON_RESPONSE_HEADERS: &str = "retriable-headers";
-/// What Envoy asks for and a policy may leave out.
+/// Base interval, which Envoy requires and a policy may leave out.
 const BASE_INTERVAL: Duration = Duration::from_millis(25);
-/// How often Envoy asks its load balancer again for an endpoint that was not tried yet. Kuma leaves that to the
-/// policy, so that several calls at once may meet a dead endpoint with every retry they have.
+/// Number of times that Envoy asks its load balancer again for an endpoint that was not tried yet. Kuma
+/// leaves that to the policy, so that several calls at once may meet a dead endpoint with every retry they
+/// have.
 const OTHER_ENDPOINTS: i64 = 5;
-/// What predicates of hosts look at.
+/// Key of the metadata that predicates of hosts look at.
 const TAGS: &str = "envoy.lb";
 
 pub(crate) fn policy(retry: &Retry) -> route::RetryPolicy {

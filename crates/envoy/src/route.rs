@@ -7,7 +7,7 @@ use config::{
     route::v3 as route,
 };
 use envoy_types::pb::envoy::{config, r#type as types};
-use plan::{Action, Change, ClientTimeouts, RequestTimeouts, Route, Share};
+use plan::{ClientTimeouts, RequestTimeouts, Route, RouteAction, RouteFilter, Share};
 use resources::kinds::{
     mesh_http_route::{
         HeaderKeyValue, HeaderMatch, HeaderMatchType, HeaderModifier, Match, PathMatch, PathMatchType,
@@ -142,8 +142,8 @@ fn one(planned: &Route, path: Path<'_>) -> route::Route {
         ..Default::default()
     };
     match &planned.action {
-        Action::Redirect(to) => made.action = Some(route::route::Action::Redirect(redirect(to, &path))),
-        Action::Forward(shares) => {
+        RouteAction::Redirect(to) => made.action = Some(route::route::Action::Redirect(redirect(to, &path))),
+        RouteAction::Forward(shares) => {
             // Who is outside the mesh does not know the name it has in the mesh.
             let leaves = shares.iter().any(|share| share.external);
             let mut action = route::RouteAction {
@@ -162,15 +162,15 @@ fn one(planned: &Route, path: Path<'_>) -> route::Route {
     }
     for change in &planned.changes {
         match change {
-            Change::RequestHeaders(change) => {
+            RouteFilter::RequestHeaders(change) => {
                 made.request_headers_to_add.extend(added(change));
                 made.request_headers_to_remove.extend(removed(change));
             }
-            Change::ResponseHeaders(change) => {
+            RouteFilter::ResponseHeaders(change) => {
                 made.response_headers_to_add.extend(added(change));
                 made.response_headers_to_remove.extend(removed(change));
             }
-            Change::Url(_) | Change::Mirror { .. } => {}
+            RouteFilter::Url(_) | RouteFilter::Mirror { .. } => {}
         }
     }
     made
@@ -199,63 +199,65 @@ fn spread(shares: &[Share]) -> ClusterSpecifier {
     })
 }
 
-fn forward(action: &mut route::RouteAction, change: &Change, path: &Path<'_>) {
+fn forward(action: &mut route::RouteAction, change: &RouteFilter, path: &Path<'_>) {
     match change {
-        Change::Url(UrlRewrite { hostname, path: rewrite, .. }) => {
+        RouteFilter::Url(UrlRewrite { hostname, path: rewrite, .. }) => {
             if let Some(host) = hostname {
                 action.host_rewrite_specifier = Some(HostRewriteSpecifier::HostRewriteLiteral(host.clone()));
             }
             // Envoy takes one of the two only, so the last rewrite counts.
             match rewrite.as_ref().and_then(|rewrite| rewritten(rewrite, path)) {
-                Some(Rewritten::Whole(to)) => {
+                Some(RewrittenPath::Whole(to)) => {
                     (action.regex_rewrite, action.prefix_rewrite) = (Some(whole_path(&to)), String::new());
                 }
-                Some(Rewritten::Matched(to)) => {
+                Some(RewrittenPath::Matched(to)) => {
                     (action.regex_rewrite, action.prefix_rewrite) = (None, to);
                 }
                 None => {}
             }
         }
-        Change::RequestHeaders(HeaderModifier { set, .. }) => {
+        RouteFilter::RequestHeaders(HeaderModifier { set, .. }) => {
             if let Some(host) = set.iter().flatten().find(|header| header.name == HOST) {
                 let literal = HostRewriteSpecifier::HostRewriteLiteral(host.value.clone());
                 action.host_rewrite_specifier = Some(literal);
             }
         }
-        Change::Mirror { cluster, millionths } => action.request_mirror_policies.push(RequestMirrorPolicy {
-            cluster: cluster.clone(),
-            runtime_fraction: Some(config::core::v3::RuntimeFractionalPercent {
-                default_value: Some(FractionalPercent {
-                    numerator: *millionths,
-                    denominator: DenominatorType::Million.into(),
+        RouteFilter::Mirror { cluster, millionths } => {
+            action.request_mirror_policies.push(RequestMirrorPolicy {
+                cluster: cluster.clone(),
+                runtime_fraction: Some(config::core::v3::RuntimeFractionalPercent {
+                    default_value: Some(FractionalPercent {
+                        numerator: *millionths,
+                        denominator: DenominatorType::Million.into(),
+                    }),
+                    ..Default::default()
                 }),
                 ..Default::default()
-            }),
-            ..Default::default()
-        }),
-        Change::ResponseHeaders(_) => {}
+            })
+        }
+        RouteFilter::ResponseHeaders(_) => {}
     }
 }
 
-/// What becomes of a path.
-enum Rewritten {
+/// Result of rewriting a path.
+enum RewrittenPath {
     Whole(String),
     Matched(String),
 }
 
 /// `None` for what validation keeps out: a part of the path replaced that no prefix names.
-fn rewritten(rewrite: &PathRewrite, path: &Path<'_>) -> Option<Rewritten> {
+fn rewritten(rewrite: &PathRewrite, path: &Path<'_>) -> Option<RewrittenPath> {
     match rewrite.type_ {
         PathRewriteType::ReplaceFullPath => {
-            rewrite.replace_full_path.as_deref().map(|to| Rewritten::Whole(absolute(to)))
+            rewrite.replace_full_path.as_deref().map(|to| RewrittenPath::Whole(absolute(to)))
         }
         PathRewriteType::ReplacePrefixMatch => {
             let to = rewrite.replace_prefix_match.as_deref()?;
             match path {
-                Path::WholePrefix(_) => Some(Rewritten::Matched(absolute(to))),
+                Path::WholePrefix(_) => Some(RewrittenPath::Matched(absolute(to))),
                 // The slash was matched, so it is put back.
                 Path::Prefix(_) => {
-                    Some(Rewritten::Matched(absolute(&format!("{}/", to.trim_end_matches('/')))))
+                    Some(RewrittenPath::Matched(absolute(&format!("{}/", to.trim_end_matches('/')))))
                 }
                 Path::Exact(_) | Path::Regex(_) => None,
             }
@@ -295,8 +297,8 @@ fn redirect(to: &RequestRedirect, path: &Path<'_>) -> route::RedirectAction {
         port_redirect: to.port.unwrap_or_default(),
         response_code: code.into(),
         path_rewrite_specifier: rewrite.map(|rewrite| match rewrite {
-            Rewritten::Whole(to) => PathRewriteSpecifier::RegexRewrite(whole_path(&to)),
-            Rewritten::Matched(to) => PathRewriteSpecifier::PrefixRewrite(to),
+            RewrittenPath::Whole(to) => PathRewriteSpecifier::RegexRewrite(whole_path(&to)),
+            RewrittenPath::Matched(to) => PathRewriteSpecifier::PrefixRewrite(to),
         }),
         ..Default::default()
     }

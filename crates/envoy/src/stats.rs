@@ -1,4 +1,4 @@
-//! What a proxy counts, by the names of its objects.
+//! Statistics of a proxy, by the names of its objects.
 //!
 //! Envoy's statistics are lines such as `cluster.self_backend-kumahq.com.upstream_cx_total: 7`. Where the
 //! name of the object ends cannot be seen in a line, because names have dots. So the longest known name is
@@ -26,7 +26,7 @@ pub struct Summary {
     pub resources: BTreeMap<String, ObjectStats>,
 }
 
-/// What is counted under one name.
+/// Statistics under one name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ObjectStats {
     /// `kri`, `self`, `system`, `legacy` or `other`.
@@ -34,14 +34,14 @@ pub struct ObjectStats {
     /// The resource, or the part of one, that the name stands for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kri: Option<Kri>,
-    /// Where the REST API tells that resource.
+    /// Link to that resource in the REST API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
     /// By family (`cluster`, `http`, `listener`, `rbac`, `sds`, `tcp`), then by the rest of the name.
     pub stats: BTreeMap<String, BTreeMap<String, StatValue>>,
 }
 
-/// A number, or what Envoy writes when it is not one: a text, or the percentiles of a histogram.
+/// A number, or the text that Envoy writes otherwise: a value, or the percentiles of a histogram.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum StatValue {

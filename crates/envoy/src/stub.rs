@@ -28,26 +28,26 @@ use envoy_types::pb::envoy::{
         http::early_header_mutation::header_mutation::v3::HeaderMutation as EarlyMutation,
     },
 };
-use plan::{Refusal, Stub};
+use plan::{PolicyRefusal, Stub};
 use prost::Message;
 use xds::Type;
 
 use crate::{
     chain::Chain,
-    filter::{self, HttpFilter, Side},
+    filter::{self, HttpFilter, ListenerSide},
     listener::at,
     part::{Part, origin},
     proto::{any, duration, inline, ip_address, u32_value},
     route as routes,
 };
 
-/// What says in an answer who decided.
+/// Header of an answer that names the resource that decided.
 const TRIMMED_BY: &str = "x-kuma-trimmed-by";
-/// Where the address of the connection is written, for choosing a virtual host.
+/// Header with the address of the connection, for choosing a virtual host.
 const CALLED_AT: &str = "x-kuma-called-at";
-/// What is said beside the reason.
+/// Format of the answer: the reason, then the called host and address.
 const CALLED: &str = "%LOCAL_REPLY_BODY%Called: %REQ(:AUTHORITY)% at %DOWNSTREAM_LOCAL_ADDRESS%\n";
-/// How long a client may take to say anything: those that wait for the server would wait for ever.
+/// Time limit for the first bytes of a client: those that wait for the server would wait for ever.
 const FIRST_BYTES: Duration = Duration::from_secs(1);
 
 /// The listener of all destinations that were trimmed.
@@ -99,7 +99,7 @@ impl StubListener<'_> {
             grpc: false,
             ipv6: *ipv6,
             request_headers: Duration::ZERO,
-            direction: Side::Passthrough,
+            direction: ListenerSide::Passthrough,
             logs: Vec::new(),
             tracing: None,
         }
@@ -123,8 +123,8 @@ impl StubListener<'_> {
     }
 }
 
-fn virtual_host(client: &str, refusal: &Refusal) -> route::VirtualHost {
-    let Refusal { decided_by, denied, addresses } = refusal;
+fn virtual_host(client: &str, refusal: &PolicyRefusal) -> route::VirtualHost {
+    let PolicyRefusal { decided_by, denied, addresses } = refusal;
     let decided_by = decided_by.to_string();
     let answer = route::DirectResponseAction {
         status: 403,
@@ -143,9 +143,10 @@ fn virtual_host(client: &str, refusal: &Refusal) -> route::VirtualHost {
 }
 
 fn reason(client: &str, decided_by: &str, denied: bool) -> String {
-    let why = match denied {
-        true => format!("{decided_by} denies it"),
-        false => "no MeshTrafficPermission allows it".to_owned(),
+    let why = if denied {
+        format!("{decided_by} denies it")
+    } else {
+        "no MeshTrafficPermission allows it".to_owned()
     };
     format!(
         "{client} may not call this destination: {why}. The proxy of {client} has no configuration for it \

@@ -29,7 +29,7 @@ use crate::{
     tls,
 };
 
-/// How long a request to a collector may take.
+/// Time limit of a request to a collector.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MILLION: f64 = 1_000_000.0;
 
@@ -74,15 +74,15 @@ pub(crate) fn http_to(cluster: &str, url: &str) -> core::HttpService {
     }
 }
 
-/// Where the spans of a listener belong to.
-pub(crate) enum Traced<'a> {
+/// Listener that spans are from.
+pub(crate) enum TracedListener<'a> {
     Inbound,
     /// With the name of the destination.
     Outbound(&'a str),
 }
 
-/// How a listener traces requests.
-pub(crate) fn tracing(of: &plan::Tracing, traced: &Traced<'_>) -> Tracing {
+/// Encodes the tracing of a listener's requests.
+pub(crate) fn tracing(of: &plan::Tracing, traced: &TracedListener<'_>) -> Tracing {
     let percent = |share: Option<i64>| {
         share.map(|millionths| {
             #[allow(clippy::cast_precision_loss, reason = "no percentage has that many digits")]
@@ -100,7 +100,7 @@ pub(crate) fn tracing(of: &plan::Tracing, traced: &Traced<'_>) -> Tracing {
     }
 }
 
-fn provider(tracer: &Tracer, traced: &Traced<'_>) -> Http {
+fn provider(tracer: &Tracer, traced: &TracedListener<'_>) -> Http {
     match tracer {
         Tracer::Zipkin { cluster, host, path, protobuf, trace_id_128bit, shared_span_context } => {
             let version = if *protobuf {
@@ -122,8 +122,8 @@ fn provider(tracer: &Tracer, traced: &Traced<'_>) -> Http {
         Tracer::Datadog { cluster, service, split } => {
             let service_name = match traced {
                 _ if !split => service.clone(),
-                Traced::Inbound => format!("{service}_INBOUND"),
-                Traced::Outbound(destination) => format!("{service}_OUTBOUND_{destination}"),
+                TracedListener::Inbound => format!("{service}_INBOUND"),
+                TracedListener::Outbound(destination) => format!("{service}_OUTBOUND_{destination}"),
             };
             let config =
                 DatadogConfig { collector_cluster: cluster.clone(), service_name, ..Default::default() };

@@ -6,15 +6,16 @@ use envoy_types::pb::envoy::{
     r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern},
 };
 use plan::{
-    AdminTls, CertificateFiles, ExternalAuthorities, ExternalTls, San, Security, TlsParameters, TlsVersion,
+    AdminTls, AuthoritiesSecret, CertificateFiles, ExternalAuthorities, ExternalTls, San, Security,
+    TlsParameters, TlsVersion,
 };
 use prost::{Message, Name};
-use resources::naming::{SpiffeId, SpiffePrefix, system};
+use resources::naming::{SpiffeId, SpiffePrefix};
 use tls::{common_tls_context::ValidationContextType, subject_alt_name_matcher::SanType};
 
 use crate::proto::{any, bool_value, from_ads, inline_bytes};
 
-/// How proxies of the mesh tell each other that they speak its mutual TLS.
+/// ALPN by which proxies of the mesh announce its mutual TLS to each other.
 pub(crate) const ALPN: &str = "kuma";
 
 /// The name in the certificate that the control plane shows to proxies.
@@ -36,7 +37,7 @@ const SIGNATURES: [&str; 10] = [
     "ed25519",
 ];
 
-/// What an inbound demands of its clients: a certificate of a trusted domain.
+/// Encodes the requirement of an inbound for its clients: a certificate of a trusted domain.
 pub(crate) fn of_mesh_server(security: &Security) -> TransportSocket {
     socket(&tls::DownstreamTlsContext {
         common_tls_context: Some(of_mesh(security, trusted_ids(security))),
@@ -45,7 +46,7 @@ pub(crate) fn of_mesh_server(security: &Security) -> TransportSocket {
     })
 }
 
-/// What an outbound demands of its server: one of these identities.
+/// Encodes the requirement of an outbound for its server: one of these identities.
 pub(crate) fn of_mesh_client(sni: &str, spiffe_ids: &[String], security: &Security) -> TransportSocket {
     let exact = |id: &String| san(SanType::Uri, MatchPattern::Exact(id.clone()));
     let mut servers: Vec<_> = spiffe_ids.iter().map(exact).collect();
@@ -159,18 +160,18 @@ fn of_mesh(security: &Security, peers: Vec<tls::SubjectAltNameMatcher>) -> tls::
             match_typed_subject_alt_names: peers,
             ..Default::default()
         }),
-        validation_context_sds_secret_config: Some(secret(&secrets.authorities)),
+        validation_context_sds_secret_config: Some(secret(secrets.authorities.name())),
         ..Default::default()
     };
     let mut tls_params = security.parameters.as_deref().map(parameters);
-    if system::is_trust_bundle(&secrets.authorities) {
+    if matches!(secrets.authorities, AuthoritiesSecret::TrustBundle(_)) {
         let params = tls_params.get_or_insert_default();
         params.ecdh_curves = CURVES.map(str::to_owned).to_vec();
         params.signature_algorithms = SIGNATURES.map(str::to_owned).to_vec();
     }
     tls::CommonTlsContext {
         tls_params,
-        tls_certificate_sds_secret_configs: vec![secret(&secrets.identity)],
+        tls_certificate_sds_secret_configs: vec![secret(&secrets.identity.name())],
         validation_context_type: Some(ValidationContextType::CombinedValidationContext(peer)),
         ..Default::default()
     }

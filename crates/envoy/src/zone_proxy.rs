@@ -17,7 +17,7 @@ use envoy_types::pb::{
     },
     google::protobuf::UInt64Value,
 };
-use plan::{Lane, LaneEnd, ZoneBackend, ZoneListener, is_http};
+use plan::{FilterChain, TlsTermination, ZoneBackend, ZoneListener, is_http};
 use prost::Message;
 use resources::{
     kinds::{mesh_circuit_breaker, mesh_load_balancing_strategy::HashPolicy},
@@ -30,7 +30,7 @@ use crate::{
     breaker,
     chain::{Chain, HttpSlot, NetworkSlot},
     cluster::plain,
-    filter::{self, HttpFilter, Side},
+    filter::{self, HttpFilter, ListenerSide},
     listener::{at, tls_inspector},
     part::{Part, origin},
     permission,
@@ -40,28 +40,34 @@ use crate::{
 
 /// The listener of a zone proxy with everything it leads to.
 #[derive(Hash)]
-pub(crate) struct LaneListener<'a> {
+pub(crate) struct ServerNameListener<'a> {
     pub listener: &'a ZoneListener,
-    pub lanes: &'a [Lane],
+    pub filter_chains: &'a [FilterChain],
 }
 
 /// The cluster of proxies that get what was sent as it was sent.
 #[derive(Hash)]
-pub(crate) struct PassedCluster<'a> {
+pub(crate) struct ForwardingCluster<'a> {
     pub name: &'a str,
     pub stats: Option<&'a str>,
     pub connect: Duration,
     pub breaker: Option<&'a mesh_circuit_breaker::Conf>,
 }
 
-impl<'a> PassedCluster<'a> {
-    pub(crate) fn of(backend: &'a ZoneBackend) -> PassedCluster<'a> {
-        let (name, stats) = (backend.cluster.as_str(), backend.cluster_stats.as_deref());
-        PassedCluster { name, stats, connect: backend.timeouts.connect, breaker: backend.breaker.as_deref() }
+impl<'a> ForwardingCluster<'a> {
+    pub(crate) fn of(backend: &'a ZoneBackend) -> ForwardingCluster<'a> {
+        let name = backend.cluster.as_str();
+        let stats = backend.cluster_stats.as_deref();
+        ForwardingCluster {
+            name,
+            stats,
+            connect: backend.timeouts.connect,
+            breaker: backend.breaker.as_deref(),
+        }
     }
 }
 
-impl Part for LaneListener<'_> {
+impl Part for ServerNameListener<'_> {
     const TYPE: Type = Type::Listener;
     const ORIGIN: &'static str = origin::ZONE;
     const SHAPE: &'static str = "zone listener";
@@ -72,9 +78,10 @@ impl Part for LaneListener<'_> {
 
     fn encode(&self) -> Vec<u8> {
         let ZoneListener { names, address, port, reuse_port, greeting } = self.listener;
-        let filter_chains = match self.lanes.is_empty() {
-            true => vec![greeted(greeting)],
-            false => self.lanes.iter().flat_map(chains).collect(),
+        let filter_chains = if self.filter_chains.is_empty() {
+            vec![greeted(greeting)]
+        } else {
+            self.filter_chains.iter().flat_map(encoded).collect()
         };
         listener::Listener {
             name: names.listener.clone(),
@@ -88,7 +95,7 @@ impl Part for LaneListener<'_> {
     }
 }
 
-impl Part for PassedCluster<'_> {
+impl Part for ForwardingCluster<'_> {
     const TYPE: Type = Type::Cluster;
     const ORIGIN: &'static str = origin::ZONE;
     const SHAPE: &'static str = "passed cluster";
@@ -117,12 +124,12 @@ fn greeted(greeting: &str) -> listener::FilterChain {
 
 /// A chain of filters for each server name. With one for all of them, a name that comes or goes would end the
 /// connections of the others: Envoy keeps only those whose chain is the same.
-fn chains(lane: &Lane) -> impl Iterator<Item = listener::FilterChain> {
-    lane.server_names.iter().map(move |name| {
+fn encoded(chain: &FilterChain) -> impl Iterator<Item = listener::FilterChain> {
+    chain.server_names.iter().map(move |name| {
         // Envoy compares what was asked for in lower case.
         let name = name.to_ascii_lowercase();
-        let mut made = chain(lane);
-        if lane.counted {
+        let mut made = unmatched(chain);
+        if chain.counted {
             made.filters.splice(..0, counters(&name));
         }
         made.filter_chain_match = Some(listener::FilterChainMatch {
@@ -134,28 +141,34 @@ fn chains(lane: &Lane) -> impl Iterator<Item = listener::FilterChain> {
     })
 }
 
-fn chain(lane: &Lane) -> listener::FilterChain {
+fn unmatched(chain: &FilterChain) -> listener::FilterChain {
     let through = |hashed: &[HashPolicy]| {
-        filter::tcp(&lane.stats, filter::to_cluster(&lane.cluster), None, lane.attempts, Vec::new(), hashed)
+        filter::tcp(
+            &chain.stats,
+            filter::to_cluster(&chain.cluster),
+            None,
+            chain.attempts,
+            Vec::new(),
+            hashed,
+        )
     };
-    match &lane.end {
+    match &chain.tls {
         None => listener::FilterChain { filters: vec![through(&[])], ..Default::default() },
-        Some(end) => listener::FilterChain {
-            name: end.name.clone(),
-            filters: match is_http(end.protocol) {
-                true => requests(lane, end),
-                false => {
-                    let permissions = end.permissions.as_ref().map(|permissions| {
-                        let config = permission::network(&end.mesh, permissions, &rbac_stats(lane));
-                        filter::filter("envoy.filters.network.rbac", &config)
-                    });
-                    Chain::empty()
-                        .with(NetworkSlot::Permission, permissions)
-                        .with(NetworkSlot::Handler, [through(&end.hashed)])
-                        .in_order()
-                }
+        Some(termination) => listener::FilterChain {
+            name: termination.name.clone(),
+            filters: if is_http(termination.protocol) {
+                requests(chain, termination)
+            } else {
+                let permissions = termination.permissions.as_ref().map(|permissions| {
+                    let config = permission::network(&termination.mesh, permissions, &rbac_stats(chain));
+                    filter::filter("envoy.filters.network.rbac", &config)
+                });
+                Chain::empty()
+                    .with(NetworkSlot::Permission, permissions)
+                    .with(NetworkSlot::Handler, [through(&termination.hashed)])
+                    .in_order()
             },
-            transport_socket: Some(tls::of_mesh_server(&end.security)),
+            transport_socket: Some(tls::of_mesh_server(&termination.security)),
             ..Default::default()
         },
     }
@@ -181,21 +194,21 @@ fn counters(server_name: &str) -> [listener::Filter; 2] {
     ]
 }
 
-fn requests(lane: &Lane, end: &LaneEnd) -> Vec<listener::Filter> {
-    let permissions = end.permissions.as_ref().map(|permissions| {
-        let config = permission::http(&end.mesh, permissions, &rbac_stats(lane));
+fn requests(chain: &FilterChain, termination: &TlsTermination) -> Vec<listener::Filter> {
+    let permissions = termination.permissions.as_ref().map(|permissions| {
+        let config = permission::http(&termination.mesh, permissions, &rbac_stats(chain));
         filter::http_filter("envoy.filters.http.rbac", &config)
     });
-    let routes = vec![route::to_outside(&lane.cluster, &end.hashed)];
+    let routes = vec![route::to_outside(&chain.cluster, &termination.hashed)];
     let handled = HttpFilter {
-        stats: lane.stats.clone(),
-        routes: filter::given(route::configuration(&end.name, &end.name, routes)),
+        stats: chain.stats.clone(),
+        routes: filter::given(route::configuration(&termination.name, &termination.name, routes)),
         filters: Chain::empty().with(HttpSlot::Permission, permissions),
-        grpc: end.protocol == Protocol::Grpc,
-        ipv6: end.ipv6,
+        grpc: termination.protocol == Protocol::Grpc,
+        ipv6: termination.ipv6,
         request_headers: Duration::ZERO,
         // Who called is not for those outside of the mesh.
-        direction: Side::Passthrough,
+        direction: ListenerSide::Passthrough,
         logs: Vec::new(),
         tracing: None,
     };
@@ -203,6 +216,6 @@ fn requests(lane: &Lane, end: &LaneEnd) -> Vec<listener::Filter> {
 }
 
 /// Ends with a dot, as a prefix of statistics does.
-fn rbac_stats(lane: &Lane) -> String {
-    format!("{}.", lane.stats)
+fn rbac_stats(chain: &FilterChain) -> String {
+    format!("{}.", chain.stats)
 }

@@ -1,4 +1,4 @@
-//! Which clients permissions name, and whether these exist.
+//! Clients that permissions name, known to exist or not.
 //!
 //! A client is named by the service in its certificate: by a tag, or by the identity that the mesh makes of the tag.
 //! Identities of other trust domains are not known here, so nothing is said about them.
@@ -23,14 +23,14 @@ use crate::policies::shown;
 /// A client that a permission names.
 pub(crate) struct PermittedClient {
     pub(crate) service: String,
-    /// What to say if there is none.
+    /// Text of the finding if there is none.
     pub(crate) text: String,
 }
 
 /// The clients of a mesh, and the permissions that name some.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clients {
-    /// How many Dataplanes have each service in their certificate.
+    /// Number of Dataplanes with each service in their certificate.
     dataplanes: BTreeMap<String, usize>,
     permissions: BTreeMap<String, BTreeSet<Key>>,
 }
@@ -54,7 +54,8 @@ impl Clients {
 
     /// Takes in another version of a Dataplane; gives the permissions that are about clients that came or went.
     pub(crate) fn replace(&mut self, old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Vec<Key> {
-        let (old, new) = (services(old), services(new));
+        let old = services(old);
+        let new = services(new);
         let mut changed = Vec::new();
         for service in new.difference(&old) {
             let count = self.dataplanes.entry(service.clone()).or_default();
@@ -79,7 +80,7 @@ impl Clients {
         self.permissions.get(service).into_iter().flatten()
     }
 
-    /// Whether there is such a client, here or in another zone.
+    /// Such a client exists, here or in another zone.
     pub(crate) fn knows(&self, mesh: &MeshSnapshot, service: &str) -> bool {
         let of_another_zone = || {
             let tags = [(labels::SERVICE.to_owned(), service.to_owned())].into();

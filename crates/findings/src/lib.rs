@@ -1,21 +1,23 @@
-//! What may be wrong with a mesh.
+//! Findings: what may be wrong with a mesh.
 //!
 //! ```text
 //!   snapshot + what a change affects ─▶ MeshFindings   of the mesh and of its policies
 //!   insights of proxies              ─▶ ProxyFindings  what they reject, certificates that near their end
-//!   plan::Problem                    ─▶ as it is       what a proxy asks for and cannot have
+//!   plan::Finding                    ─▶ as it is       what a proxy asks for and cannot have
 //! ```
 //!
 //! Every finding has a code of [`resources::finding`] and names the resource it is about. Both collections
 //! follow changes: a change looks at the policies it concerns, and compares the entries that it changes with those
 //! about the same thing, and with no others.
 //!
-//! What is kept of a policy is bounded, and so is what is listed of a mesh ([`Listing`]): policies that many people write
-//! may contradict each other more often than anyone can read.
+//! The part of a policy that is kept is bounded, and so is the list of a mesh's findings ([`Listing`]):
+//! policies that many people write may contradict each other more often than anyone can read.
 //!
-//! Invariant: pure. Time is an argument.
+//! Invariants: pure; time is an argument. Findings that followed every change are those of a collection that saw only the
+//! result: a property test compares the two.
 
 mod clients;
+mod conflicts;
 mod files;
 mod listing;
 mod mesh;
@@ -26,6 +28,7 @@ mod services;
 mod slots;
 mod trimming;
 
+pub use conflicts::ServiceConflicts;
 pub use files::of_resources;
 pub use listing::{Listing, MAX_PER_CODE};
 pub use mesh::MeshFindings;

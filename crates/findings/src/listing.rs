@@ -1,4 +1,4 @@
-//! What is listed of everything that is wrong with a mesh.
+//! Bounded list of a mesh's findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ impl Listing {
         }
     }
 
-    /// How many findings there are of each code.
+    /// Returns the number of findings of each code.
     pub fn counts(&self) -> impl Iterator<Item = (Code, usize)> {
         self.counts.iter().map(|(code, count)| (*code, count.listed + count.left_out))
     }

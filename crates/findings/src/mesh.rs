@@ -16,7 +16,7 @@ use topology::{Affected, DestinationId, MeshSnapshot, MtlsMode};
 
 use crate::{clients::Clients, policies, references::References, slots::Slots, trimming};
 
-/// What may be wrong with a mesh and its policies.
+/// Findings about a mesh and its policies.
 #[derive(Debug, Clone)]
 pub struct MeshFindings {
     snapshot: Arc<MeshSnapshot>,
@@ -67,9 +67,24 @@ impl MeshFindings {
 
     /// Takes in the mesh after changes that affect this much of it.
     pub fn update(&mut self, snapshot: Arc<MeshSnapshot>, affected: &Affected) {
+        let Affected {
+            whole_mesh,
+            policies,
+            proxies,
+            destinations,
+            services,
+            // Findings are about resources, not about where they lead at the moment.
+            endpoints: _,
+            virtual_hosts: _,
+            globals: _,
+            zones: _,
+            rows: _,
+            reach: _,
+            reach_by_default: _,
+        } = affected;
         let before = std::mem::replace(&mut self.snapshot, snapshot.clone());
         let mut concerned: BTreeSet<Key> = BTreeSet::new();
-        for change in &affected.policies {
+        for change in policies {
             if let Some(old) = &change.old {
                 self.references.remove(old);
                 self.clients.remove_policy(old);
@@ -85,7 +100,7 @@ impl MeshFindings {
             }
             concerned.insert(key);
         }
-        for name in &affected.proxies {
+        for name in proxies {
             let versions = [before.dataplanes.get(name), snapshot.dataplanes.get(name)];
             concerned.extend(self.clients.replace(versions[0], versions[1]));
             self.examine_proxy(name);
@@ -96,24 +111,25 @@ impl MeshFindings {
                 concerned.extend(self.references.to_tags_of(dataplane).cloned());
             }
         }
-        for (service, labels) in &affected.services {
+        for (service, labels) in services {
             let labels = labels.iter().map(|labels| &**labels);
             concerned.extend(self.references.to_service(service, labels).cloned());
             concerned.extend(self.clients.naming(&service.name).cloned());
         }
-        let permissions = affected.policies.iter().flat_map(|change| change.versions());
+        let permissions = policies.iter().flat_map(|change| change.versions());
         let permissions =
             permissions.into_iter().any(|policy| policy.resource.kind() == Kind::MeshTrafficPermission);
         let secured = policies::has_mtls(&before) != policies::has_mtls(&snapshot);
-        if affected.whole_mesh || permissions || secured {
+        if *whole_mesh || permissions || secured {
             self.of_mesh = examine_mesh(&self.snapshot);
             let asking: Vec<Arc<str>> = self.of_proxies.keys().cloned().collect();
             asking.iter().for_each(|name| self.examine_proxy(name));
         }
-        affected.destinations.iter().for_each(|id| self.examine_members(id));
-        match affected.whole_mesh || secured {
-            true => self.examine_all(),
-            false => concerned.iter().for_each(|key| self.examine(key)),
+        destinations.iter().for_each(|id| self.examine_members(id));
+        if *whole_mesh || secured {
+            self.examine_all();
+        } else {
+            concerned.iter().for_each(|key| self.examine(key));
         }
     }
 
@@ -149,9 +165,10 @@ impl MeshFindings {
         let disagreements = destination.map(|it| it.disagreements.clone()).unwrap_or_default();
         let about =
             |text: &String| Finding::about(Code::MembersDisagree, kri.without_section(), text.clone());
-        match disagreements.is_empty() {
-            true => self.of_members.remove(id),
-            false => self.of_members.insert(id.clone(), disagreements.iter().map(about).collect()),
+        if disagreements.is_empty() {
+            self.of_members.remove(id)
+        } else {
+            self.of_members.insert(id.clone(), disagreements.iter().map(about).collect())
         };
     }
 
@@ -169,7 +186,8 @@ impl MeshFindings {
     /// Hostnames that VirtualOutbounds claim twice, take of services or do not make. VirtualOutbounds have no identifier,
     /// so these are about the service, or else about the mesh.
     pub fn hostnames(&self) -> impl Iterator<Item = Finding> {
-        let (mesh, hosts) = (self.snapshot.mesh.kri(""), &self.snapshot.virtual_hosts);
+        let mesh = self.snapshot.mesh.kri("");
+        let hosts = &self.snapshot.virtual_hosts;
         let twice = HostnameConflict::all(hosts)
             .map(|it| Finding::new(Code::HostnameConflict, it.to_string()).or_about(it.losing_service()));
         let unrendered = hosts.unrendered.iter();
@@ -180,12 +198,13 @@ impl MeshFindings {
         twice.chain(not_made).map(move |finding| finding.or_about(mesh.clone()))
     }
 
-    /// How many policies were examined since the beginning, for proving that cost follows change.
+    /// Returns the number of policies examined since the beginning, to prove that cost follows change.
     pub fn examined(&self) -> u64 {
         self.examined
     }
 
-    /// How many entries of policies were looked at to compare policies with each other, for the same purpose.
+    /// Returns the number of entries that were looked at to compare policies with each other, for the same
+    /// purpose.
     pub fn compared(&self) -> u64 {
         self.slots.compared()
     }
@@ -200,8 +219,8 @@ impl PartialEq for MeshFindings {
     }
 }
 
-/// Whether a changed Dataplane can change what is wrong with a policy that may select it: one that is for the whole
-/// mesh has the same findings whatever there is.
+/// A changed Dataplane can change the findings of a policy that may select it. A policy for the whole mesh
+/// has the same findings whatever Dataplanes exist.
 fn is_selective(policy: &Policy) -> bool {
     policy.view.top.kind != TargetRefKind::Mesh
 }

@@ -1,4 +1,4 @@
-//! What may be wrong with one policy.
+//! Findings about one policy.
 
 use plan::effective;
 use policy::Policy;
@@ -13,7 +13,7 @@ use topology::MeshSnapshot;
 
 use crate::{
     clients::{self, Clients},
-    slots::{ClientDecision, Contested, Slots},
+    slots::{ClientDecision, ContestedStatement, Slots},
 };
 
 /// Maximum policies that a finding names; it counts the others.
@@ -61,7 +61,7 @@ fn matches_nothing(mesh: &MeshSnapshot, policy: &Policy) -> Option<Finding> {
     Some(about(policy, Code::MatchesNothing, format!("targetRef {top} selects no Dataplane")))
 }
 
-/// Whether proxies of the mesh have certificates: of its own authority, or of a MeshIdentity.
+/// Proxies of the mesh have certificates: of its own authority, or of a MeshIdentity.
 pub(crate) fn has_mtls(mesh: &MeshSnapshot) -> bool {
     mesh.mtls.is_some() || mesh.identities.any_ready()
 }
@@ -94,15 +94,15 @@ fn unknown_targets(mesh: &MeshSnapshot, policy: &Policy) -> Vec<Finding> {
         .collect()
 }
 
-/// Whether all that the policy says is overridden by policies that select the same proxies.
+/// Reports a policy of which policies that select the same proxies override everything.
 fn shadowed(slots: &mut Slots, policy: &Policy) -> Option<Finding> {
     let by = slots.overriding(policy)?;
     let some = by.iter().take(MAX_EXAMPLES).map(ToString::to_string).collect();
     Some(about(policy, Code::Shadowed, format!("overridden by {}", and_more(some, by.len()))))
 }
 
-/// Permissions that decide the opposite about the same clients, and entries of this one that do. What many policies
-/// say about many clients is counted: listing all of it would take their product.
+/// Permissions that decide the opposite about the same clients, and entries of this one that do. Statements
+/// of many policies about many clients are counted: listing all of them would take their product.
 fn contradictions(slots: &mut Slots, policy: &Policy) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut left_out = 0;
@@ -123,7 +123,10 @@ fn contradictions(slots: &mut Slots, policy: &Policy) -> Vec<Finding> {
     found
 }
 
-fn against_itself(_: &Policy, Contested { about, own, decision, .. }: &Contested<'_>) -> Option<String> {
+fn against_itself(
+    _: &Policy,
+    ContestedStatement { about, own, decision, .. }: &ContestedStatement<'_>,
+) -> Option<String> {
     let wins = match decision {
         ClientDecision { in_from: true, allowed: true } => "the last entry wins, which allows them",
         ClientDecision { in_from: true, allowed: false } => "the last entry wins, which denies them",
@@ -132,8 +135,8 @@ fn against_itself(_: &Policy, Contested { about, own, decision, .. }: &Contested
     own.contradicts_itself().then(|| format!("it both allows and denies {about}; {wins}"))
 }
 
-fn against_others(policy: &Policy, contested: &Contested<'_>) -> Option<String> {
-    let Contested { about, decision, opponents, examples, .. } = contested;
+fn against_others(policy: &Policy, contested: &ContestedStatement<'_>) -> Option<String> {
+    let ContestedStatement { about, decision, opponents, examples, .. } = contested;
     let highest = examples.first()?;
     let one = *opponents == 1;
     let wins = match decision {

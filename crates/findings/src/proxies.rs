@@ -16,21 +16,21 @@ use resources::{
 /// So many proxies must reject what a policy made before the policy is blamed; one may have a fault of its own.
 const SEVERAL: usize = 2;
 
-/// What proxies of a mesh report.
+/// Findings from reports of a mesh's proxies.
 #[derive(Debug, Clone, Default)]
 pub struct ProxyFindings {
     /// Only those that reject something.
-    rejecting: BTreeMap<Arc<str>, Rejecting>,
-    /// Which proxies reject what a policy made.
+    rejecting: BTreeMap<Arc<str>, RejectingProxy>,
+    /// Proxies that reject the result of a policy.
     blamed: BTreeMap<Kri, BTreeSet<Arc<str>>>,
-    /// When a certificate should have been renewed, whose it is, and when it ends.
+    /// Certificates by the time when they should have been renewed: owner and end.
     renewals: BTreeMap<(Timestamp, Arc<str>), (Kri, Timestamp)>,
     /// The same by proxy.
     due: BTreeMap<Arc<str>, Timestamp>,
 }
 
 #[derive(Debug, Clone)]
-struct Rejecting {
+struct RejectingProxy {
     findings: Vec<Finding>,
     policies: BTreeSet<Kri>,
 }
@@ -52,7 +52,7 @@ impl ProxyFindings {
             for policy in &policies {
                 self.blamed.entry(policy.clone()).or_default().insert(name.clone());
             }
-            self.rejecting.insert(name.clone(), Rejecting { findings, policies });
+            self.rejecting.insert(name.clone(), RejectingProxy { findings, policies });
         }
         if let Some((due, ends)) = insight.mtls.as_ref().and_then(renewal) {
             self.renewals.insert((due, name.clone()), (kri, ends));
@@ -64,7 +64,7 @@ impl ProxyFindings {
         if let Some(due) = self.due.remove(name) {
             self.renewals.remove(&(due, name.clone()));
         }
-        let Some(Rejecting { policies, .. }) = self.rejecting.remove(name) else { return };
+        let Some(RejectingProxy { policies, .. }) = self.rejecting.remove(name) else { return };
         for policy in policies {
             let Some(proxies) = self.blamed.get_mut(&policy) else { continue };
             proxies.remove(name);
@@ -74,7 +74,7 @@ impl ProxyFindings {
         }
     }
 
-    /// What is wrong at this time.
+    /// Lists the findings at this time.
     pub fn list(&self, now: Timestamp) -> Vec<Finding> {
         let mut found: Vec<Finding> =
             self.rejecting.values().flat_map(|rejecting| rejecting.findings.iter().cloned()).collect();
@@ -96,17 +96,16 @@ impl ProxyFindings {
 fn rejected(proxy: &Kri, rejection: &ResourceRejection) -> Finding {
     let ResourceRejection { kind, name, message, policies, .. } = rejection;
     let made_by: Vec<String> = policies.iter().map(Kri::to_string).collect();
-    let made_by = match made_by.is_empty() {
-        true => String::new(),
-        false => format!(" (policies: {})", made_by.join(", ")),
-    };
+    let made_by =
+        if made_by.is_empty() { String::new() } else { format!(" (policies: {})", made_by.join(", ")) };
     Finding::about(Code::Rejected, proxy.clone(), format!("rejects {kind} {name}{made_by}: {message}"))
 }
 
-/// When a certificate should have been renewed, and when it ends. Renewal begins at four fifths of its time; at nine
-/// tenths something is wrong.
+/// Returns the time when a certificate should have been renewed, and its end. Renewal begins at four fifths
+/// of its time; at nine tenths something is wrong.
 fn renewal(certificate: &CertificateStatus) -> Option<(Timestamp, Timestamp)> {
-    let (made, ends) = (certificate.last_certificate_regeneration?, certificate.certificate_expiration_time?);
+    let made = certificate.last_certificate_regeneration?;
+    let ends = certificate.certificate_expiration_time?;
     let lifetime = ends.as_second().saturating_sub(made.as_second());
     let due = Timestamp::from_second(ends.as_second() - lifetime / 10).ok()?;
     Some((due, ends))

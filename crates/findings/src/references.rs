@@ -1,4 +1,4 @@
-//! Which policies refer to a service, so that they are looked at when it appears or goes.
+//! Index of policies by the services they refer to, so that they are looked at when one appears or goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use resources::{
     labels,
 };
 
-/// What an entry of `to` goes by.
+/// Key of an entry's target in `to`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Reference {
     Named(Kind, String),
@@ -20,7 +20,7 @@ enum Reference {
     Labelled(Kind),
 }
 
-/// Policies by what they refer to.
+/// Policies by their references.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct References(BTreeMap<Reference, BTreeSet<Key>>);
 

@@ -1,4 +1,4 @@
-//! What may be wrong with the addresses and hostnames of services.
+//! Findings about the addresses and hostnames of services.
 
 use resources::{
     finding::{Code, Finding},
@@ -6,10 +6,11 @@ use resources::{
 };
 use topology::{
     cidr::Ipv4Range,
-    services::{Exhausted, Generator, HostnameConflict},
+    services::{ExhaustedRange, Generator, HostnameConflict},
 };
 
-/// What a generator of services found. `kri` is that of a service by kind and name, if it is stored.
+/// Returns the findings of a generator of services. `kri` is that of a service by kind and name, if it is
+/// stored.
 pub fn of_services(
     generator: &Generator,
     kri: impl Fn(resources::Kind, &str) -> Option<Kri>,
@@ -31,16 +32,18 @@ fn lost(HostnameConflict { hostname, kind, winner, .. }: &HostnameConflict, lose
     format!("the hostname {hostname:?} belongs to the {kind} {winner:?}, so {loser:?} is not reached by it")
 }
 
-/// What it means that a range of addresses is used up.
-pub fn used_up(Exhausted { kind, range, services }: &Exhausted) -> String {
-    let (count, first) = (services.len(), services.first().map_or("", |name| name));
+/// Explains the consequence of a range whose addresses are used up.
+pub fn used_up(ExhaustedRange { kind, range, services }: &ExhaustedRange) -> String {
+    let count = services.len();
+    let first = services.first().map_or("", |name| name);
     format!(
         "the range {range} has no address left for {count} of the kind {kind}, the first of them {first:?}: they \
          cannot be called by an address or a hostname"
     )
 }
 
-/// What it means that hostnames of VirtualOutbounds find no address in their range; so many, and one of them.
+/// Explains the consequence of hostnames of VirtualOutbounds without an address in their range: their number,
+/// and one of them.
 pub fn hostnames_without_address(range: Ipv4Range, count: usize, first: &str) -> Finding {
     let text = format!(
         "the range {range} (dnsServer.CIDR) has no address left for {count} hostnames that VirtualOutbounds make, one of \

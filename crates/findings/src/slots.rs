@@ -1,10 +1,10 @@
-//! Which policies say something about the same thing, and which of them override what another one says.
+//! Policies about the same thing, and those that override others.
 //!
-//! A slot is one thing that policies of a kind can speak of: the same proxies, and there the same destination,
-//! the same clients, or the proxy as a whole. Only policies that share a slot can override or contradict each
-//! other here. What they say is kept by slot, so that an entry is compared with those about the same thing and
-//! with no others, and an entry that changes is compared again without the other entries of its policy.
-//! Policies that select the same proxies in other words are not compared.
+//! A slot is one thing that policies of a kind can speak of: the same proxies, and there the same
+//! destination, the same clients, or the proxy as a whole. Only policies that share a slot can override or
+//! contradict each other here. Their statements are kept by slot, so that an entry is compared with those
+//! about the same thing and with no others, and an entry that changes is compared again without the other
+//! entries of its policy. Policies that select the same proxies in other words are not compared.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,13 +26,13 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
     kind: Kind,
-    /// What of the proxies; for permissions, which clients.
+    /// Part of the proxies; for permissions, the clients.
     pub(crate) about: String,
-    /// Which proxies, as the policy says it.
+    /// Proxies that the policy is for, in its own words.
     reach: Arc<str>,
 }
 
-/// What one policy says about one slot.
+/// Statement of one policy about one slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Statement {
     pub(crate) policy: Arc<Policy>,
@@ -40,25 +40,25 @@ pub(crate) struct Statement {
     confs: Vec<Arc<Conf>>,
     /// Of permissions, in place of confs.
     decisions: Vec<ClientDecision>,
-    /// Whether policies of higher precedence override all of it; `None` until that is asked for.
+    /// Policies of higher precedence override all of it; `None` until that is asked for.
     overridden: Option<bool>,
 }
 
-/// What an entry of a permission says about its clients.
+/// Decision of a permission's entry about its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClientDecision {
     pub(crate) allowed: bool,
-    /// Whether it is an entry of `from`, of which the order decides.
+    /// The entry is one of `from`, whose order decides.
     pub(crate) in_from: bool,
 }
 
-/// What a policy says about a slot, and what others say against it.
-pub(crate) struct Contested<'a> {
+/// Statement of a policy about a slot, and statements of others against it.
+pub(crate) struct ContestedStatement<'a> {
     pub(crate) about: &'a str,
     pub(crate) own: &'a Statement,
-    /// What the policy decides, whatever its other entries say.
+    /// Decision of the policy, whatever its other entries say.
     pub(crate) decision: ClientDecision,
-    /// How many policies decide the opposite.
+    /// Number of policies that decide the opposite.
     pub(crate) opponents: usize,
     /// Some of these, those of the highest precedence first.
     pub(crate) examples: Vec<&'a Statement>,
@@ -77,7 +77,7 @@ impl Statement {
         &self.policy.view.precedence
     }
 
-    /// What all entries of a permission come to: in `from` the last one decides, in `rules` a deny.
+    /// Combines the entries of a permission: in `from` the last one decides, in `rules` a deny.
     fn decision(&self) -> Option<ClientDecision> {
         let last = *self.decisions.last()?;
         let allowed = last.allowed && (last.in_from || self.decisions.iter().all(|said| said.allowed));
@@ -88,7 +88,7 @@ impl Statement {
         self.decisions.windows(2).any(|pair| pair[0].allowed != pair[1].allowed)
     }
 
-    /// Whether others are compared with both in the same way.
+    /// Comparing others with either gives the same result.
     fn is_like(&self, other: &Statement) -> bool {
         self.policy.view.kri == other.policy.view.kri
             && self.precedence() == other.precedence()
@@ -97,18 +97,18 @@ impl Statement {
     }
 }
 
-/// What policies say about one slot, by precedence: no two policies of a kind have the same.
+/// Statements of policies about one slot, by precedence: no two policies of a kind have the same.
 type Statements = BTreeMap<Arc<Precedence>, Statement>;
 
-/// Everything that is said about one slot. Denials stand apart, so that the policies that decide the opposite of one are
-/// counted, not looked through.
+/// All statements about one slot. Denials stand apart, so that the policies that decide the opposite of one
+/// are counted, not looked through.
 #[derive(Debug, Clone, Default)]
-struct Said {
+struct SlotStatements {
     denials: Statements,
     others: Statements,
 }
 
-impl Said {
+impl SlotStatements {
     /// The statements that one with this decision is among.
     fn with(&mut self, decision: Option<ClientDecision>) -> &mut Statements {
         if decision.is_some_and(|decision| !decision.allowed) { &mut self.denials } else { &mut self.others }
@@ -143,10 +143,10 @@ struct PolicySlots {
     slots: Vec<Arc<Slot>>,
 }
 
-/// What policies say, by slot. Policies that only pretend to be there, or have no effect, are left out.
+/// Statements of policies, by slot. Policies that only pretend to be there, or have no effect, are left out.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slots {
-    by_slot: BTreeMap<Arc<Slot>, Said>,
+    by_slot: BTreeMap<Arc<Slot>, SlotStatements>,
     by_policy: BTreeMap<Key, PolicySlots>,
     compared: u64,
 }
@@ -244,8 +244,9 @@ impl Slots {
         Some(by.map(|statement| &statement.policy.view.kri).collect())
     }
 
-    /// What a permission says, slot by slot, each with at most so many of those that decide the opposite.
-    pub(crate) fn contested(&mut self, policy: &Policy, examples: usize) -> Vec<Contested<'_>> {
+    /// Returns the statements of a permission, slot by slot, each with at most so many of those that decide
+    /// the opposite.
+    pub(crate) fn contested(&mut self, policy: &Policy, examples: usize) -> Vec<ContestedStatement<'_>> {
         let Slots { by_slot, by_policy, compared } = self;
         let Some(PolicySlots { precedence, slots }) = by_policy.get(&policy.resource.key) else {
             return Vec::new();
@@ -258,25 +259,31 @@ impl Slots {
             let against = said.against(decision);
             let examples: Vec<&Statement> = against.values().rev().take(examples).collect();
             *compared += 1 + examples.len() as u64;
-            all.push(Contested { about: &slot.about, own, decision, opponents: against.len(), examples });
+            all.push(ContestedStatement {
+                about: &slot.about,
+                own,
+                decision,
+                opponents: against.len(),
+                examples,
+            });
         }
         all
     }
 
-    /// How many entries were looked at so far.
+    /// Returns the number of entries that were looked at so far.
     pub(crate) fn compared(&self) -> u64 {
         self.compared
     }
 }
 
-/// What policies of higher precedence say, the lowest first.
+/// Returns the statements of policies with higher precedence, the lowest first.
 fn above<'a>(statements: &'a Statements, precedence: &Precedence) -> impl Iterator<Item = &'a Statement> {
     let higher = statements.range::<Precedence, _>((Bound::Excluded(precedence), Bound::Unbounded));
     higher.map(|(_, statement)| statement)
 }
 
-/// Whether nothing of what the policy of this precedence says is left when those above it are merged over it. Found out
-/// once, until one of those changes.
+/// Nothing of the policy with this precedence is left when those above it are merged over it. Computed once,
+/// until one of those changes.
 fn is_overridden(
     statements: &mut Statements,
     precedence: &Precedence,
@@ -301,12 +308,14 @@ fn is_overridden(
     Some(overridden)
 }
 
-/// What a policy says, slot by slot: a permission about clients, others about what their entries are about.
+/// Returns the statements of a policy, slot by slot: a permission is about clients, others are about the
+/// targets of their entries.
 fn statements(policy: &Arc<Policy>) -> BTreeMap<Arc<Slot>, Statement> {
     let mut said: BTreeMap<Arc<Slot>, Statement> = BTreeMap::new();
     let pretends = policy.resource.label(labels::EFFECT) == Some("shadow");
     let Some(effect) = policy.view.traits.effect.filter(|_| !pretends) else { return said };
-    let (kind, reach) = (policy.resource.kind(), reach(policy));
+    let kind = policy.resource.kind();
+    let reach = reach(policy);
     let slot = |about: String| Arc::new(Slot { kind, about, reach: reach.clone() });
     match effect.shown {
         PolicyPresentation::Clients => {
@@ -325,7 +334,7 @@ fn statements(policy: &Arc<Policy>) -> BTreeMap<Arc<Slot>, Statement> {
     said
 }
 
-/// What a permission says, with the clients it is about.
+/// Returns the decisions of a permission, each with its clients.
 fn decisions(policy: &Policy) -> Vec<(String, ClientDecision)> {
     let mut all = Vec::new();
     for entry in &policy.view.from {
@@ -346,7 +355,7 @@ fn decisions(policy: &Policy) -> Vec<(String, ClientDecision)> {
     all
 }
 
-/// What a policy says, in the order in which it says it.
+/// Returns the entries of a policy in their order.
 fn entries(policy: &Policy) -> Vec<(String, Arc<Conf>)> {
     let view = &policy.view;
     let target = |direction: &str, target: &TargetRef| format!("{direction} {}", json!(target));

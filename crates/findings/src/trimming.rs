@@ -5,7 +5,7 @@ use resources::{
     finding::{Code, Finding},
     labels,
 };
-use topology::{MeshSnapshot, Mode, ModeSource, Trimming};
+use topology::{MeshSnapshot, ModeSource, Trimming, TrimmingMode};
 
 /// Of what the mesh, or the control plane for it, asks for.
 pub(crate) fn of_mesh(mesh: &MeshSnapshot) -> Vec<Finding> {
@@ -22,7 +22,8 @@ pub(crate) fn of_mesh(mesh: &MeshSnapshot) -> Vec<Finding> {
 
 /// Of what a Dataplane asks for itself; `None` for one that asks for nothing.
 pub(crate) fn of_proxy(mesh: &MeshSnapshot, dataplane: &Resource) -> Option<Vec<Finding>> {
-    let (asked, kri) = (dataplane.label(labels::REACHABILITY_MODE)?, dataplane.kri("")?);
+    let asked = dataplane.label(labels::REACHABILITY_MODE)?;
+    let kri = dataplane.kri("")?;
     let mut found = Vec::new();
     if let Some(text) = unknown(labels::REACHABILITY_MODE, asked) {
         found.push(Finding::about(Code::UnknownMode, kri.clone(), text));
@@ -40,13 +41,13 @@ fn is_of_zone(label: &str) -> bool {
 }
 
 fn unknown(label: &str, value: &str) -> Option<String> {
-    let known = Mode::ALL.map(Mode::word).join(", ");
-    let is_unknown = Mode::from_word(value).is_none();
+    let known = TrimmingMode::ALL.map(TrimmingMode::word).join(", ");
+    let is_unknown = TrimmingMode::from_word(value).is_none();
     is_unknown.then(|| format!("the label {label} has the value {value:?}, which is not one of {known}"))
 }
 
 fn inactive(trimming: &Trimming, who: &str) -> Option<String> {
     let Trimming { mode, inactive, .. } = trimming;
-    let inactive = inactive.filter(|_| *mode != Mode::Off)?;
+    let inactive = inactive.filter(|_| *mode != TrimmingMode::Off)?;
     Some(format!("{who} asks for the mode {mode}, which has no effect: {inactive}"))
 }

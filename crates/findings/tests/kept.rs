@@ -1,4 +1,5 @@
-//! What many contradicting permissions leave behind. Alone in its process, because it counts what is allocated.
+//! Memory that many contradicting permissions leave behind. Alone in its process, because it counts
+//! allocations.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::{alloc::System, sync::Arc};
@@ -8,7 +9,7 @@ use resources::{Key, Kind, Resource};
 use serde_json::json;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use testkit::resource::{complete, mesh};
-use topology::{Change, State};
+use topology::{AllMeshes, ResourceChange};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -16,7 +17,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const CLIENTS: usize = 300;
 
 /// A permission that both allows and denies each of the clients.
-fn permission(at: usize) -> Change {
+fn permission(at: usize) -> ResourceChange {
     let client =
         |i: usize| json!({ "spiffeID": { "type": "Exact", "value": format!("spiffe://default/c-{i}") } });
     let clients: Vec<_> = (0..CLIENTS).map(client).collect();
@@ -31,7 +32,7 @@ fn contradictions(findings: &MeshFindings) -> usize {
     findings.iter().filter(|finding| finding.code == Code::Contradiction).count()
 }
 
-/// How many bytes are kept of what this gives.
+/// Returns the number of bytes that are kept after `make`, with its result.
 fn kept<T>(make: impl FnOnce() -> T) -> (T, usize) {
     let region = Region::new(ALLOCATOR);
     let made = make();
@@ -41,7 +42,7 @@ fn kept<T>(make: impl FnOnce() -> T) -> (T, usize) {
 
 #[test]
 fn contradicting_permissions_keep_little_more_than_they_are() {
-    let mut state = State::default();
+    let mut state = AllMeshes::default();
     let mesh = mesh("default", "STRICT");
     state.apply(&[(mesh.key.clone(), Some(Arc::new(mesh)))]);
     let mut followed = MeshFindings::of(state.mesh("default").unwrap().clone());

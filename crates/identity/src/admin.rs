@@ -26,7 +26,7 @@ use crate::{
         leaf_key::LeafKey,
         signer::{Leaf, Signer, root_of},
     },
-    certificate::{LIFETIME, Pair},
+    certificate::{CertificateAndKey, LIFETIME},
     pem,
 };
 
@@ -68,9 +68,9 @@ impl fmt::Debug for AdminAuthority {
 
 /// The authority as it is stored. It is read when the secret has changed and not for every certificate.
 #[derive(Debug, Default)]
-pub struct Stored(Mutex<Option<(Arc<Resource>, Arc<AdminAuthority>)>>);
+pub struct StoredAuthority(Mutex<Option<(Arc<Resource>, Arc<AdminAuthority>)>>);
 
-impl Stored {
+impl StoredAuthority {
     pub fn load(&self, snapshot: &Snapshot, now: Timestamp) -> Result<Arc<AdminAuthority>, Error> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let stored = snapshot.get(&secret());
@@ -102,28 +102,33 @@ impl AdminAuthority {
         Ok(AdminAuthority { signer, server_signer, root })
     }
 
-    /// What both sides trust, PEM.
+    /// The certificate that both sides trust, PEM.
     pub fn certificate(&self) -> &Arc<str> {
         &self.root
     }
 
-    /// Whether a proxy's certificate is cheap to make and the same each time, so that it need not be kept.
+    /// True if a proxy's certificate is cheap to make and the same each time, so that it need not be kept.
     pub fn signs_servers_cheaply(&self) -> bool {
         self.server_signer.is_some()
     }
 
-    /// What a proxy shows. `hosts` are addresses or names the control plane calls it by.
-    pub fn server(&self, proxy: &Key, hosts: &[String]) -> Result<Pair, Error> {
+    /// Signs a proxy's server certificate. `hosts` are addresses or names the control plane calls it by.
+    pub fn server(&self, proxy: &Key, hosts: &[String]) -> Result<CertificateAndKey, Error> {
         let holder = [proxy.kind.name(), &*proxy.mesh, &*proxy.name];
         self.leaf(&holder, hosts, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// What the control plane shows.
-    pub fn client(&self) -> Result<Pair, Error> {
+    /// Signs the control plane's client certificate.
+    pub fn client(&self) -> Result<CertificateAndKey, Error> {
         self.leaf(&[], &[CLIENT_NAME.to_owned()], ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    fn leaf(&self, holder: &[&str], hosts: &[String], usage: ExtendedKeyUsagePurpose) -> Result<Pair, Error> {
+    fn leaf(
+        &self,
+        holder: &[&str],
+        hosts: &[String],
+        usage: ExtendedKeyUsagePurpose,
+    ) -> Result<CertificateAndKey, Error> {
         let Some(first) = hosts.first() else {
             return Err(Error::AdminAuthority("a certificate needs an address or a name".to_owned()));
         };
@@ -141,7 +146,8 @@ impl AdminAuthority {
             ExtendedKeyUsagePurpose::ServerAuth => self.server_signer.as_ref().unwrap_or(&self.signer),
             _ => &self.signer,
         };
-        let (not_before, not_after) = (signer.not_before(), signer.not_after());
+        let not_before = signer.not_before();
+        let not_after = signer.not_after();
         let usages = vec![usage];
         let leaf =
             Leaf { key: LeafKey::Small, purpose, holder, common_name, names, usages, not_before, not_after };

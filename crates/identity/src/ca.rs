@@ -11,6 +11,7 @@
 
 pub mod builtin;
 pub mod bundled;
+pub mod early_roots;
 pub(crate) mod leaf_key;
 pub(crate) mod signer;
 mod source;
@@ -30,7 +31,7 @@ use leaf_key::LeafKey;
 use signer::Signer;
 pub use source::{Files, Sources};
 
-/// How long the certificate of a proxy is valid unless the backend says otherwise.
+/// Default lifetime of the certificate of a proxy.
 pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// A backend that can sign.
@@ -44,7 +45,7 @@ pub struct Authority {
     leaf_keys: LeafKeys,
 }
 
-/// Which keys an authority's certificates have.
+/// Sort of keys that an authority's certificates have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeafKeys {
     Small,
@@ -53,7 +54,8 @@ enum LeafKeys {
 
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (mesh, backend) = (&self.mesh, &self.backend);
+        let mesh = &self.mesh;
+        let backend = &self.backend;
         f.debug_struct("Authority")
             .field("mesh", mesh)
             .field("backend", backend)
@@ -84,7 +86,9 @@ impl Authority {
         let lifetime = lifetime(found).map_err(refused)?;
         let signer = read(from, mesh, found, now).map_err(|(_, reason)| refused(reason))?;
         let fingerprint = signer.fingerprint();
-        let (mesh, backend, leaf_keys) = (mesh.into(), backend.into(), LeafKeys::Small);
+        let mesh = mesh.into();
+        let backend = backend.into();
+        let leaf_keys = LeafKeys::Small;
         Ok(Authority { mesh, backend, lifetime, signer, fingerprint, leaf_keys })
     }
 
@@ -96,12 +100,12 @@ impl Authority {
         &self.backend
     }
 
-    /// How long a certificate of a proxy is to be valid.
+    /// Lifetime of a proxy's certificate.
     pub fn lifetime(&self) -> Duration {
         self.lifetime
     }
 
-    /// When the authority itself, or one it was signed by, expires.
+    /// Expiry of the authority itself, or of one it was signed by.
     pub fn expires(&self) -> Timestamp {
         self.signer.not_after()
     }
@@ -115,7 +119,7 @@ impl Authority {
         &self.signer
     }
 
-    /// Whether every certificate needs an RSA key of its own, which takes a processor for a while.
+    /// True if every certificate needs an RSA key of its own, which takes a processor for a while.
     pub fn needs_fresh_keys(&self) -> bool {
         self.leaf_keys == LeafKeys::LikeAuthority && self.signer.is_rsa()
     }
@@ -139,7 +143,7 @@ pub struct TrustBundle {
     /// The roots of all listed backends, in the order they are listed, each once.
     pub pem: String,
     /// Backends whose root cannot be read, and why. The others are trusted all the same.
-    pub problems: Vec<Error>,
+    pub unreadable: Vec<Error>,
 }
 
 /// Collects the roots of all backends a mesh lists. Keys are not needed and not looked at.
@@ -156,13 +160,13 @@ pub fn trust_bundle<'a>(from: impl Into<Sources<'a>>, mesh: &str) -> TrustBundle
                 bundle.pem.push_str(&pem::encode("CERTIFICATE", &root));
                 seen.push(root);
             }
-            Err(reason) => bundle.problems.push(refused(mesh, &backend.name, reason)),
+            Err(reason) => bundle.unreadable.push(refused(mesh, &backend.name, reason)),
         }
     }
     bundle
 }
 
-/// When the authority of a backend expires: also of one that has expired, or whose key is missing.
+/// Expiry of a backend's authority: also of one that has expired, or whose key is missing.
 pub fn expiry<'a>(
     from: impl Into<Sources<'a>>,
     mesh: &str,
@@ -186,15 +190,15 @@ fn lifetime(backend: &CertificateAuthorityBackend) -> Result<Duration, String> {
     })
 }
 
-/// What of a `provided` backend is wrong.
-type Problem = (&'static str, String);
+/// Field of a `provided` backend, and its mistake.
+type FieldError = (&'static str, String);
 
 fn read(
     from: Sources<'_>,
     mesh: &str,
     backend: &CertificateAuthorityBackend,
     now: Timestamp,
-) -> Result<Signer, Problem> {
+) -> Result<Signer, FieldError> {
     let of = |field: &'static str| move |reason: String| (field, reason);
     let certificate = certificate_text(from, mesh, backend).map_err(of("cert"))?;
     let key = match backend.kind.as_str() {
@@ -220,8 +224,8 @@ fn certificate_text(
     }
 }
 
-/// Whether the `provided` backends of a mesh that is about to be stored can sign, unless it says not to
-/// look (`mtls.skipValidation`). Their secrets must be stored already.
+/// Checks that the `provided` backends of a mesh can sign before it is stored, unless the mesh forbids it
+/// (`mtls.skipValidation`). Their secrets must be stored already.
 pub fn check(from: Sources<'_>, mesh: &str, spec: &Mesh, now: Timestamp) -> Violations {
     let mut found = Violations::default();
     let Some(mtls) = spec.mtls.as_ref().filter(|mtls| !mtls.skip_validation) else { return found };

@@ -14,7 +14,7 @@ use crate::Error;
 /// Ten years: no one should be paged for a certificate that the control plane made by itself.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Which side of a connection presents the certificate.
+/// Side of a connection that presents the certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     Server,
@@ -23,18 +23,18 @@ pub enum Usage {
 
 /// A certificate and its key, both PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertificateAndKey {
     pub certificate: String,
     pub key: String,
 }
 
-impl std::fmt::Debug for Pair {
+impl std::fmt::Debug for CertificateAndKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pair").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 
-/// What a certificate says.
+/// Content of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     pub dns_names: Vec<String>,
@@ -50,7 +50,7 @@ pub fn self_signed(
     names: &[String],
     addresses: &[IpAddr],
     now: Timestamp,
-) -> Result<Pair, Error> {
+) -> Result<CertificateAndKey, Error> {
     let failed = |error: rcgen::Error| Error::Certificate(error.to_string());
     let mut params = CertificateParams::new(names.to_vec()).map_err(failed)?;
     params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
@@ -68,10 +68,10 @@ pub fn self_signed(
     params.not_after = (std::time::SystemTime::from(now) + LIFETIME).into();
     let key = KeyPair::generate().map_err(failed)?;
     let certificate = params.self_signed(&key).map_err(failed)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(CertificateAndKey { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-impl Pair {
+impl CertificateAndKey {
     /// Checks whether the certificate was made in what is the future now, as after a clock was set back.
     pub fn is_early(&self, now: Timestamp) -> bool {
         let der = CertificateDer::from_pem_slice(self.certificate.as_bytes());
@@ -107,7 +107,8 @@ impl Pair {
     }
 }
 
-/// Whether the first certificate of `pem` may vouch for others. Old authorities do not say so, and are accepted.
+/// True if the first certificate of `pem` may vouch for others. Old authorities do not say so, and are
+/// accepted.
 pub fn may_be_authority(pem: &str) -> Result<bool, Error> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes())
         .map_err(|error| Error::Certificate(format!("the certificate is not PEM: {error}")))?;

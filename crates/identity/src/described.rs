@@ -1,4 +1,4 @@
-//! What a certificate says about itself, for people who read it. Keys are not part of it.
+//! Description of a certificate for people. Keys are not part of it.
 
 use jiff::Timestamp;
 use rustls_pki_types::{CertificateDer, pem::PemObject};
@@ -8,7 +8,7 @@ use crate::Error;
 
 /// A certificate without its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Described {
+pub struct CertificateDescription {
     /// As in `O=Kuma, CN=localhost`; empty where only the alternative names say who it is.
     pub subject: String,
     pub issuer: String,
@@ -18,19 +18,19 @@ pub struct Described {
     pub not_after: Timestamp,
 }
 
-impl Described {
+impl CertificateDescription {
     /// Every certificate in a PEM text, in its order.
-    pub fn all_of_pem(pem: &str) -> Result<Vec<Described>, Error> {
+    pub fn all_of_pem(pem: &str) -> Result<Vec<CertificateDescription>, Error> {
         CertificateDer::pem_slice_iter(pem.as_bytes())
             .map(|der| {
                 let der =
                     der.map_err(|error| Error::Certificate(format!("the certificate is not PEM: {error}")))?;
-                Described::of_der(&der)
+                CertificateDescription::of_der(&der)
             })
             .collect()
     }
 
-    pub fn of_der(der: &[u8]) -> Result<Described, Error> {
+    pub fn of_der(der: &[u8]) -> Result<CertificateDescription, Error> {
         let (_, certificate) = X509Certificate::from_der(der)
             .map_err(|error| Error::Certificate(format!("the certificate is not X.509: {error}")))?;
         let instant = |seconds: i64| {
@@ -39,7 +39,7 @@ impl Described {
         let validity = certificate.validity();
         let names = certificate.subject_alternative_name().ok().flatten();
         let names = names.iter().flat_map(|extension| &extension.value.general_names);
-        Ok(Described {
+        Ok(CertificateDescription {
             subject: certificate.subject().to_string(),
             issuer: certificate.issuer().to_string(),
             names: names.filter_map(name).collect(),
@@ -72,14 +72,14 @@ mod tests {
         let addresses = ["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
         let pair = self_signed(Usage::Server, &["cp.example".to_owned()], &addresses, now).unwrap();
         let text = format!("{}{}", pair.certificate, pair.certificate);
-        let all = Described::all_of_pem(&text).unwrap();
+        let all = CertificateDescription::all_of_pem(&text).unwrap();
         assert_eq!(all.len(), 2);
         assert_eq!(all[0].subject, "O=Kuma, CN=cp.example");
         assert_eq!(all[0].issuer, all[0].subject);
         assert_eq!(all[0].names, ["cp.example", "127.0.0.1", "::1"]);
         assert_eq!(all[0].not_after, now + jiff::SignedDuration::try_from(LIFETIME).unwrap());
         // A key is passed over.
-        assert_eq!(Described::all_of_pem(&pair.key).unwrap(), []);
-        assert!(Described::of_der(b"no certificate").is_err());
+        assert_eq!(CertificateDescription::all_of_pem(&pair.key).unwrap(), []);
+        assert!(CertificateDescription::of_der(b"no certificate").is_err());
     }
 }

@@ -6,8 +6,8 @@
 //! issued by one implementation is valid for the other. Nothing here reads a clock: the
 //! caller passes the time.
 //!
-//! Invariant: no private key leaves this crate except into a secret, into a file its owner asked for,
-//! or to the proxy it was made for; none is in debug output or in an error.
+//! Invariants: no proxy waits for another one's signature. No private key leaves this crate except into a secret, into
+//! a file its owner asked for, or to the proxy it was made for; none is in debug output, in a log or in an error.
 
 pub mod admin;
 pub mod ca;
@@ -24,7 +24,7 @@ pub use token::{DataplaneToken, UserToken, ZoneToken};
 
 use jiff::Timestamp;
 
-/// Why an identity could not be created or was not accepted.
+/// Reason that an identity could not be created or was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("the token is missing")]
@@ -71,7 +71,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Why a token was refused, in one word for logs.
+    /// Reason that a token was refused, in one word for logs.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ impl Error {
         }
     }
 
-    /// What the caller whose token was refused may know. Times and revocation are looked at after the signature, so
+    /// Message to a caller whose token was refused. Times and revocation are checked after the signature, so
     /// only the owner of a token learns them.
     #[must_use]
     pub fn message_for_caller(&self) -> String {

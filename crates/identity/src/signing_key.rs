@@ -23,7 +23,7 @@ use crate::{Error, pem};
 /// The serial number of the first key.
 pub const FIRST_KID: &str = "1";
 
-/// What a key's tokens are for. Each purpose has its own keys and its own list of revoked tokens.
+/// Purpose of a key's tokens. Each purpose has its own keys and its own list of revoked tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose<'a> {
     Dataplane { mesh: &'a str },
@@ -46,7 +46,7 @@ impl Purpose<'_> {
         }
     }
 
-    /// Where a zone finds the public half of a key that only the global control plane has.
+    /// Key of the resource in a zone with the public half of a key that only the global control plane has.
     fn public_key(self, kid: &str) -> Option<Key> {
         match self {
             Purpose::Zone => Some(self.secret(&format!("zone-token-signing-public-key-{kid}"))),

@@ -17,17 +17,17 @@ use crate::{
     signing_key::{self, PublicKey, Purpose, SigningKey},
 };
 
-/// How far a token's validity begins before it is issued, for clocks that disagree.
+/// Time by which a token's validity begins before it is issued, for clocks that disagree.
 const LEEWAY: Duration = Duration::from_secs(5);
 
 /// A key is a secret, whose name is no longer than this.
 const MAX_KEY_ID: usize = 253;
-/// How much of an algorithm that is not accepted is shown.
+/// Limit of the characters shown of an algorithm that is not accepted.
 const MAX_SHOWN: usize = 16;
 /// Tokens that are valid for longer are worth a warning.
 const LONG: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What a dataplane proxy proves: each field that is set must match the proxy's.
+/// Claims of a dataplane proxy: each field that is set must match the proxy's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all(serialize = "PascalCase", deserialize = "lowercase"), default)]
 pub struct DataplaneToken {
@@ -42,7 +42,7 @@ pub struct DataplaneToken {
     pub labels: BTreeMap<String, Vec<String>>,
 }
 
-/// What a zone's control plane or proxy proves.
+/// Claims of a zone's control plane or proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all(serialize = "PascalCase", deserialize = "lowercase"), default)]
 pub struct ZoneToken {
@@ -51,7 +51,7 @@ pub struct ZoneToken {
     pub scope: Vec<String>,
 }
 
-/// What a user of the API proves.
+/// Claims of a user of the API.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all(serialize = "PascalCase", deserialize = "lowercase"), default)]
 pub struct UserToken {
@@ -59,9 +59,9 @@ pub struct UserToken {
     pub groups: Vec<String>,
 }
 
-/// What the person who asks for a token should know about it.
+/// Advice for the person who asks for a token.
 pub trait Advice {
-    /// Why more holders than needed could use the token.
+    /// Warning that more holders than needed could use the token.
     fn scope_warning(&self) -> Option<String>;
 
     /// All warnings about a token that is valid for so long.

@@ -17,7 +17,7 @@ use resources::{
     naming::spiffe::{self, SpiffeId},
 };
 
-pub use issuer::{CertificateRequest, Failure, Issuer, Offer};
+pub use issuer::{AuthorityFailure, CertificateRequest, IssuedCertificate, Issuer};
 
 use crate::{
     Error,
@@ -36,7 +36,7 @@ pub struct Certificate {
     pub facts: Facts,
 }
 
-/// What a certificate says, without its text.
+/// Content of a certificate, without its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// The URIs it holds.
@@ -61,8 +61,8 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// What the certificate of a Dataplane says: a SPIFFE id for each of its services, then a URI for each tag, each
-/// part sorted and without repetitions. A Dataplane that is no service is of the mesh and nothing else.
+/// Names in the certificate of a Dataplane: a SPIFFE ID for each of its services, then a URI for each tag,
+/// each part sorted and without repetitions. A Dataplane that is no service is of the mesh and nothing else.
 pub fn names(dataplane: &Resource) -> Result<Vec<String>, Error> {
     let mut names: Vec<String> = SpiffeId::of_dataplane(dataplane).iter().map(SpiffeId::to_string).collect();
     if names.is_empty() {

@@ -1,4 +1,4 @@
-//! What synchronisation costs: everything to all zones, and one change with ever more that does not change.
+//! Cost of synchronisation: everything to all zones, and one change beside ever more that does not change.
 //!
 //! Everything is in this process: no network, no disk, no clock of the protocol; messages are encoded and decoded as
 //! they are between control planes, without compression. The floor of a whole synchronisation is what its bytes cost
@@ -39,7 +39,7 @@ const ZONES: usize = 10;
 /// Three kinds in turn, of which the last one is protobuf.
 const KINDS: [Kind; 3] = [Kind::MeshTimeout, Kind::MeshTrafficPermission, Kind::VirtualOutbound];
 
-/// How often a resource was encoded.
+/// Number of encodings of resources.
 static ENCODED: AtomicUsize = AtomicUsize::new(0);
 
 fn encode(synced: &Synced) -> Result<Bytes, String> {
@@ -148,7 +148,8 @@ impl Zone {
             self.provider.changed(&dirty, global);
         }
         while let Some(response) = self.provider.next(global) {
-            let (kind, nonce) = (response.kind, response.nonce.clone());
+            let kind = response.kind;
+            let nonce = response.nonce.clone();
             let bytes = message(response);
             (self.bytes, self.responses) = (self.bytes + bytes.len(), self.responses + 1);
             self.store(runtime, kind, bytes);
@@ -201,9 +202,10 @@ fn decoded(kind: Kind, bytes: Bytes) -> Arrival {
     Arrival { kind, resources, removed: Vec::new(), refused: Vec::new(), more: false }
 }
 
-/// What the bytes of all resources cost alone, for one zone: encoding and decoding.
+/// Time to encode and decode the bytes of all resources for one zone, without anything else.
 fn floor(global: &Snapshot) -> (Duration, Duration) {
-    let (selection, off) = (selection(&"zone".into()), WithdrawnZones::of(global));
+    let selection = selection(&"zone".into());
+    let off = WithdrawnZones::of(global);
     let all: Vec<Synced> = KINDS
         .into_iter()
         .flat_map(|kind| global.of_kind(kind))
@@ -258,7 +260,8 @@ fn one_change(present: usize, times: usize) -> Value {
     let mut zones: Vec<Zone> = (0..ZONES).map(|number| Zone::new(&store, number)).collect();
     let snapshot = store.snapshot().unwrap();
     zones.iter_mut().for_each(|zone| zone.synchronise(&runtime, &snapshot));
-    let (bytes, responses) = (zones[0].bytes, zones[0].responses);
+    let bytes = zones[0].bytes;
+    let responses = zones[0].responses;
     ENCODED.store(0, Ordering::Relaxed);
     let mut taken: Vec<Duration> = (1..=times)
         .map(|version| {

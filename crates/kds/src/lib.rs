@@ -1,4 +1,4 @@
-//! How control planes synchronise: the discovery service between a global control plane and its zones.
+//! Synchronisation of control planes: the discovery service between a global control plane and its zones.
 //!
 //! ```text
 //!   store::Changes ─▶ Provider ── response ──▶ Receiver ─▶ Plan ─▶ Store::write_each

@@ -1,4 +1,4 @@
-//! What a resource is called and labelled on the other side.
+//! Name and labels of a resource on the other side.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub fn key_of(kind: Kind, name: &str) -> Option<Key> {
     (!name.is_empty()).then(|| Key::new(kind, mesh, name))
 }
 
-/// Whether resources of this kind keep their name: others refer to them by it.
+/// True for kinds with resources that keep their name: others refer to them by it.
 pub fn keeps_name(kind: Kind) -> bool {
     matches!(kind, Kind::Config | Kind::Mesh | Kind::Secret | Kind::GlobalSecret)
 }
@@ -60,7 +60,8 @@ fn renamed(resource: &Resource, labels: &Labels) -> Key {
         return resource.key.clone();
     }
     let label = |name: &str| labels.get(name).map(String::as_str);
-    let (zone, namespace) = (label(labels::ZONE), label(labels::K8S_NAMESPACE));
+    let zone = label(labels::ZONE);
+    let namespace = label(labels::K8S_NAMESPACE);
     let name = hashed_name(resource.mesh(), resource.display_name(), zone, namespace);
     Key::new(resource.kind(), resource.mesh(), &name)
 }

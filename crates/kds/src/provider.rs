@@ -1,4 +1,4 @@
-//! What one peer subscribes to, has been sent, and is sent next.
+//! Subscriptions of one peer, the resources it has been sent, and its next responses.
 //!
 //! The first response of a kind is complete: the peer deletes what is not in it. Those after it tell what changed.
 //! A peer that is ours takes the complete set in parts, so that its size has no limit; only the last part makes it
@@ -31,7 +31,7 @@ pub struct Provider {
     encode: Encode,
     /// Bytes of a message.
     limit: usize,
-    /// Whether the peer takes a complete set in parts.
+    /// The peer accepts a complete set in parts.
     parts: bool,
     subscriptions: BTreeMap<Kind, Subscription>,
     off: WithdrawnZones,
@@ -40,18 +40,18 @@ pub struct Provider {
 
 #[derive(Debug, Default)]
 struct Subscription {
-    sent: HashMap<Key, Sent>,
-    due: Due,
+    sent: HashMap<Key, SentVersion>,
+    due: DueKeys,
     in_flight: Option<u64>,
-    /// Why the complete set cannot be sent; the next change tries again.
+    /// Reason that the complete set cannot be sent; the next change tries again.
     stuck: Option<String>,
-    /// What cannot be sent, and why.
+    /// Resources that cannot be sent, and the reasons.
     unsent: BTreeMap<Key, String>,
 }
 
-/// What is to be looked at before the next response.
+/// Keys to check before the next response.
 #[derive(Debug)]
-struct Due {
+struct DueKeys {
     /// The peer has not the complete set yet: a response is due, also when it is empty.
     complete_set: bool,
     keys: Keys,
@@ -63,28 +63,28 @@ enum Keys {
     These(BTreeSet<Key>),
 }
 
-impl Default for Due {
+impl Default for DueKeys {
     fn default() -> Self {
-        Due { complete_set: true, keys: Keys::All }
+        DueKeys { complete_set: true, keys: Keys::All }
     }
 }
 
-/// What the peer has of a resource.
+/// The version of a resource that the peer has.
 #[derive(Debug)]
-struct Sent {
+struct SentVersion {
     /// Its name over there, where that is another one than here.
     name: Option<Box<str>>,
     hash: u64,
 }
 
-/// What is sent.
+/// A response to send.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Response {
     pub kind: Kind,
     pub nonce: String,
     pub resources: Vec<Encoded>,
     pub removed: Vec<String>,
-    /// Whether other parts of the complete set follow.
+    /// Other parts of the complete set follow.
     pub more: bool,
 }
 
@@ -97,9 +97,9 @@ pub struct Encoded {
     pub body: Bytes,
 }
 
-/// What an answer of the peer is about.
+/// Relation of a peer's answer to the response in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum NonceMatch {
     /// The response that is in flight.
     Current,
     /// One that was answered before, or none of ours.
@@ -108,16 +108,17 @@ pub enum Answer {
 
 impl Provider {
     pub fn new(selection: Selection, encode: Encode, limit: usize) -> Provider {
-        let (subscriptions, off) = (BTreeMap::new(), WithdrawnZones::default());
+        let subscriptions = BTreeMap::new();
+        let off = WithdrawnZones::default();
         Provider { selection, encode, limit, parts: false, subscriptions, off, nonces: 0 }
     }
 
-    /// Whether the peer, a zone, understands policies of other zones.
+    /// Sets the support of the peer, a zone, for policies of other zones.
     pub fn understands_producer_policies(&mut self, does: bool) {
         self.selection.producer_policies = does;
     }
 
-    /// Whether the peer takes a complete set in parts.
+    /// Sets the peer's support for a complete set in parts.
     pub fn understands_parts(&mut self, does: bool) {
         self.parts = does;
     }
@@ -179,7 +180,8 @@ impl Provider {
         }
         let complete_set = subscription.due.complete_set;
         let mut keys = subscription.take_due(kind, snapshot);
-        let (selection, encode) = (&self.selection, self.encode);
+        let selection = &self.selection;
+        let encode = self.encode;
         let room = if complete_set && !self.parts { usize::MAX } else { self.limit };
         let mut draft = Draft { subscription, used: ENVELOPE, resources: Vec::new(), removed: Vec::new() };
         while let Some(key) = keys.pop_first() {
@@ -196,7 +198,7 @@ impl Provider {
             return None;
         }
         let more = complete_set && subscription.is_incomplete(&mut keys);
-        subscription.due = Due { complete_set: more, keys: Keys::These(keys) };
+        subscription.due = DueKeys { complete_set: more, keys: Keys::These(keys) };
         let last = complete_set && !more;
         if !last && resources.is_empty() && removed.is_empty() {
             return None;
@@ -207,20 +209,20 @@ impl Provider {
     }
 
     /// Takes note of the peer's answer to a response.
-    pub fn answered(&mut self, kind: Kind, nonce: &str) -> Answer {
+    pub fn answered(&mut self, kind: Kind, nonce: &str) -> NonceMatch {
         let subscription = self.subscriptions.get_mut(&kind);
         let in_flight = subscription.map(|subscription| &mut subscription.in_flight);
         match in_flight {
             Some(flight) if flight.is_some_and(|sent| sent.to_string() == nonce) => {
                 *flight = None;
-                Answer::Current
+                NonceMatch::Current
             }
-            _ => Answer::Stale,
+            _ => NonceMatch::Stale,
         }
     }
 
-    /// What cannot be sent, by kind, and why.
-    pub fn problems(&self) -> impl Iterator<Item = (Kind, &str)> {
+    /// Returns the kinds that cannot be sent completely, and the reasons.
+    pub fn incomplete_kinds(&self) -> impl Iterator<Item = (Kind, &str)> {
         self.subscriptions.iter().filter_map(|(kind, it)| {
             let why = it.stuck.as_ref().or_else(|| it.unsent.values().next())?;
             Some((*kind, why.as_str()))
@@ -257,8 +259,8 @@ impl Subscription {
         }
     }
 
-    /// Whether `left` keeps the complete set from being complete, or what cannot be sent, which is tried again with
-    /// the next change.
+    /// True if the complete set is incomplete: because of `left`, or of resources that cannot be sent, which
+    /// the next change tries again.
     fn is_incomplete(&mut self, left: &mut BTreeSet<Key>) -> bool {
         if left.is_empty()
             && let Some(why) = self.unsent.values().next()
@@ -272,7 +274,7 @@ impl Subscription {
     /// Sends nothing of this kind: what is missing in a first response is deleted over there.
     fn give_up(&mut self, size: usize, limit: usize) {
         self.sent.clear();
-        self.due = Due::default();
+        self.due = DueKeys::default();
         let one = std::mem::take(&mut self.unsent).into_values().next();
         self.stuck = Some(one.unwrap_or_else(|| {
             format!(
@@ -316,7 +318,7 @@ impl Draft<'_> {
         }
         self.used += size;
         let other = (wanted.key.name != key.name).then(|| Box::from(&*wanted.key.name));
-        let before = self.subscription.sent.insert(key.clone(), Sent { name: other.clone(), hash });
+        let before = self.subscription.sent.insert(key.clone(), SentVersion { name: other.clone(), hash });
         if let Some(before) = before.filter(|before| before.name != other) {
             self.removed.push(before.wire_name(key));
         }
@@ -342,7 +344,7 @@ impl Draft<'_> {
     }
 }
 
-impl Sent {
+impl SentVersion {
     fn wire_name(&self, key: &Key) -> String {
         match &self.name {
             Some(name) => format!("{name}.{}", key.mesh),

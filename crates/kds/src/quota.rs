@@ -1,7 +1,8 @@
 //! Room for the resources of a zone on the global control plane: so many of each kind.
 //!
-//! What is stored is counted when a kind arrives for the first time on a connection, and followed from then on. Others
-//! delete resources of the zone, too, so the count is made anew before anything is refused, unless nothing has changed.
+//! Stored resources are counted when a kind arrives for the first time on a connection, and followed from then on.
+//! Others delete resources of the zone, too, so they are counted again before anything is refused, unless nothing
+//! has changed.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +16,17 @@ pub struct Quota {
     stored: BTreeMap<Kind, Count>,
 }
 
-/// How many resources of a kind the peer has.
+/// Counts of a kind's resources.
 #[derive(Debug, Default)]
 struct Count {
     theirs: usize,
-    /// How many there were of all peers when they were last counted.
+    /// Number of the kind's resources of all peers at the last count.
     counted_at: usize,
 }
 
 /// Counts the stored resources of a kind: those of everyone, which is known, and those of the peer, which takes a look
 /// at each.
-pub struct Stored<F> {
+pub struct StoredCount<F> {
     pub all: usize,
     pub theirs: F,
 }
@@ -40,7 +41,7 @@ impl Quota {
     }
 
     /// Counts the resources of a kind.
-    pub fn count(&mut self, kind: Kind, stored: Stored<impl FnOnce() -> usize>) {
+    pub fn count(&mut self, kind: Kind, stored: StoredCount<impl FnOnce() -> usize>) {
         if self.most.is_some() {
             self.stored.insert(kind, Count { theirs: (stored.theirs)(), counted_at: stored.all });
         }
@@ -53,7 +54,7 @@ impl Quota {
         kind: Kind,
         new: usize,
         deleted: usize,
-        stored: Stored<impl FnOnce() -> usize>,
+        stored: StoredCount<impl FnOnce() -> usize>,
     ) -> usize {
         let Some(most) = self.most else { return new };
         let count = self.stored.entry(kind).or_default();
@@ -80,12 +81,12 @@ mod tests {
 
     const KIND: Kind = Kind::MeshService;
 
-    fn stored(all: usize, theirs: usize) -> Stored<impl FnOnce() -> usize> {
-        Stored { all, theirs: move || theirs }
+    fn stored(all: usize, theirs: usize) -> StoredCount<impl FnOnce() -> usize> {
+        StoredCount { all, theirs: move || theirs }
     }
 
-    fn uncounted(all: usize) -> Stored<impl FnOnce() -> usize> {
-        Stored { all, theirs: || panic!("it need not be counted") }
+    fn uncounted(all: usize) -> StoredCount<impl FnOnce() -> usize> {
+        StoredCount { all, theirs: || panic!("it need not be counted") }
     }
 
     #[test]
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_connection_reserves_another_one_lacks_until_it_is_known_what_was_written() {
+    fn a_reservation_of_one_connection_holds_until_its_writes_are_known() {
         let mut quota = Quota::of(10);
         quota.count(KIND, stored(0, 0));
         assert_eq!(quota.reserve(KIND, 8, 0, uncounted(0)), 8);

@@ -1,37 +1,36 @@
-//! What a peer's responses change here.
+//! Writes that a peer's responses cause here.
 //!
 //! [`Receiver::receive`] judges a response once; [`Receiver::plan`] says what is to be written for it on a snapshot,
 //! as often as other writers make the snapshot outdated. A resource that is refused does not keep out the others.
 
+mod encoded;
 mod place;
+mod stranger;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use resources::{Key, Kind, Resource, Scope, Violations, labels};
 use store::{Snapshot, Write};
 
-pub use self::place::Role;
+use self::{encoded::EncodedResources, stranger::PeerIdentity};
+pub use self::{place::Role, stranger::Stranger};
 use crate::{
     Synced,
-    guard::{Guard, Missing},
+    guard::{Guard, MissingResources},
     mapping,
-    quota::{Quota, Stored},
-    wire,
+    quota::{Quota, StoredCount},
 };
 
-/// How many reasons a NACK names, and how long each may be.
+/// Limit of the reasons in a NACK; `REASON` limits the bytes of each.
 const REASONS: usize = 5;
 const REASON: usize = 300;
-/// How many resources of a kind are remembered as refused, and how much of a name is.
+/// Limit of rejected resources remembered per kind; `NAME` limits the bytes of each name.
 const MOST_REFUSED: usize = 1000;
 const NAME: usize = 600;
-/// How many bytes of resources wait for their meshes.
-const MOST_WAITING: usize = 16 << 20;
 
 /// One stream of responses.
 #[derive(Debug)]
@@ -39,74 +38,41 @@ pub struct Receiver {
     role: Role,
     /// Kinds whose complete set has come.
     complete: BTreeSet<Kind>,
-    /// What the parts of a complete set have named that is not complete yet.
+    /// Names in the parts of a complete set that is not complete yet.
     named: BTreeMap<Kind, RemoteNames>,
     /// Resources whose mesh is not here yet.
-    waiting: AwaitingMesh,
-    /// What was refused and not sent again since.
+    waiting: EncodedResources,
+    /// Resources that were rejected and not sent again since.
     refused: BTreeMap<Kind, RefusedByName>,
+    identity: PeerIdentity,
 }
 
-/// Resources as bytes: what a peer sends takes many times the memory once it is read.
-#[derive(Debug, Default)]
-struct AwaitingMesh {
-    encoded: BTreeMap<Key, Bytes>,
-    bytes: usize,
-}
-
-impl AwaitingMesh {
-    /// Says whether there is room for it.
-    fn add(&mut self, resource: &Synced) -> bool {
-        self.remove(&resource.key);
-        let Ok(encoded) = wire::encode(resource) else { return false };
-        if self.bytes + encoded.len() > MOST_WAITING {
-            return false;
-        }
-        self.bytes += encoded.len();
-        self.encoded.insert(resource.key.clone(), encoded);
-        true
-    }
-
-    fn remove(&mut self, key: &Key) -> Option<Synced> {
-        let encoded = self.encoded.remove(key)?;
-        self.bytes -= encoded.len();
-        wire::decode(key.kind, &encoded).ok()
-    }
-
-    fn remove_kind(&mut self, kind: Kind) {
-        let keys: Vec<Key> = self.encoded.keys().filter(|key| key.kind == kind).cloned().collect();
-        for encoded in keys.iter().filter_map(|key| self.encoded.remove(key)) {
-            self.bytes -= encoded.len();
-        }
-    }
-}
-
-/// What is refused of a kind, by the name on the wire.
+/// Rejections of a kind, by the name on the wire.
 #[derive(Debug, Default)]
 struct RefusedByName {
     reasons: BTreeMap<String, String>,
-    /// Whether there is more than is remembered. The next connection begins anew.
+    /// There are more than are remembered. The next connection begins anew.
     more: bool,
 }
 
 impl RefusedByName {
-    fn add(&mut self, refused: Refused) {
+    fn add(&mut self, refused: RefusedResource) {
         if self.reasons.len() >= MOST_REFUSED && !self.reasons.contains_key(&refused.name) {
             self.more = true;
             return;
         }
-        let Refused { mut name, mut reason } = refused;
+        let RefusedResource { mut name, mut reason } = refused;
         name.truncate(boundary(&name, NAME));
         reason.truncate(boundary(&reason, REASON));
         self.reasons.insert(name, reason);
     }
 }
 
-/// What exists over there.
+/// Resources that exist at the peer.
 #[derive(Debug, Default)]
 struct RemoteNames {
     keys: BTreeSet<Key>,
-    /// What cannot be read exists all the same; by the name on the wire.
+    /// Unreadable resources, which exist all the same; by the name on the wire.
     unread: BTreeSet<String>,
 }
 
@@ -116,15 +82,15 @@ pub struct Arrival {
     pub kind: Kind,
     pub resources: Vec<Synced>,
     pub removed: Vec<Key>,
-    /// What could not be decoded.
-    pub refused: Vec<Refused>,
-    /// Whether other parts of the complete set follow.
+    /// Resources that could not be decoded.
+    pub refused: Vec<RefusedResource>,
+    /// Other parts of the complete set follow.
     pub more: bool,
 }
 
 /// A resource that is not stored, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedResource {
     pub name: String,
     pub reason: String,
 }
@@ -135,21 +101,23 @@ pub struct Batch {
     pub kind: Kind,
     pub resources: Vec<Synced>,
     pub deletions: Vec<Key>,
-    pub refused: Vec<Refused>,
-    /// How many deletions are held back.
+    pub refused: Vec<RefusedResource>,
+    /// Number of held deletions.
     pub held: usize,
-    pub room: Room,
+    /// Changes of resources in use are held.
+    pub holds_changes: bool,
+    pub room: NewResourceQuota,
 }
 
-/// How many new resources of a batch may be stored.
+/// Number of new resources of a batch that may be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct NewResourceQuota {
     pub reserved: usize,
-    /// How many of the kind the peer may have, if that has an end.
+    /// Limit of the peer's resources of the kind; `None` means no limit.
     pub most: Option<usize>,
 }
 
-impl Room {
+impl NewResourceQuota {
     fn is_used_up(self, created: usize) -> bool {
         self.most.is_some() && created >= self.reserved
     }
@@ -158,18 +126,28 @@ impl Room {
 impl Batch {
     /// Deletions of what is stored.
     pub fn of_deletions(kind: Kind, deletions: Vec<Key>) -> Batch {
-        let room = Room { reserved: 0, most: None };
-        Batch { kind, resources: Vec::new(), deletions, refused: Vec::new(), held: 0, room }
+        let room = NewResourceQuota { reserved: 0, most: None };
+        Batch {
+            kind,
+            resources: Vec::new(),
+            deletions,
+            refused: Vec::new(),
+            held: 0,
+            holds_changes: false,
+            room,
+        }
     }
 }
 
-/// What is to be written for a batch. The writes are independent of each other.
+/// Writes for a batch. They are independent of each other.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct ReceivedWrites {
     pub writes: Vec<Write>,
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedResource>,
     /// Resources of meshes that are not here.
     pub orphans: Vec<Synced>,
+    /// Changes of resources in use, by a global control plane other than the zone's.
+    pub held: Vec<Synced>,
 }
 
 impl Receiver {
@@ -178,8 +156,9 @@ impl Receiver {
             role,
             complete: BTreeSet::new(),
             named: BTreeMap::new(),
-            waiting: AwaitingMesh::default(),
+            waiting: EncodedResources::default(),
             refused: BTreeMap::new(),
+            identity: PeerIdentity::default(),
         }
     }
 
@@ -192,17 +171,21 @@ impl Receiver {
         let Arrival { kind, resources, removed, refused, more } = arrival;
         let mut batch = Batch { resources, refused, ..Batch::of_deletions(kind, removed) };
         self.increment(&batch, guard);
-        if self.complete.contains(&kind) {
-            self.make_room(&mut batch, snapshot, &mut guard.quota);
-            return batch;
+        let is_first = !self.complete.contains(&kind);
+        if is_first {
+            if !self.named.contains_key(&kind) {
+                self.waiting.remove_kind(kind);
+                self.refused.remove(&kind);
+                guard.quota.count(kind, self.stored(kind, snapshot));
+            }
+            self.named.entry(kind).or_default().add(&batch);
         }
-        if !self.named.contains_key(&kind) {
-            self.waiting.remove_kind(kind);
-            self.refused.remove(&kind);
-            guard.quota.count(kind, self.stored(kind, snapshot));
+        self.identify(&mut batch, snapshot);
+        batch.holds_changes = self.holds_changes(kind, guard);
+        if batch.holds_changes {
+            self.hold_deletions(&mut batch, snapshot, guard);
         }
-        self.named.entry(kind).or_default().add(&batch);
-        if !more {
+        if is_first && !more {
             self.complete.insert(kind);
             let named = self.named.remove(&kind).unwrap_or_default();
             self.complete(&named, &mut batch, snapshot, guard);
@@ -211,9 +194,9 @@ impl Receiver {
         batch
     }
 
-    fn stored<'s>(&'s self, kind: Kind, snapshot: &'s Snapshot) -> Stored<impl FnOnce() -> usize + 's> {
+    fn stored<'s>(&'s self, kind: Kind, snapshot: &'s Snapshot) -> StoredCount<impl FnOnce() -> usize + 's> {
         let theirs = move || snapshot.of_kind(kind).filter(|stored| self.role.is_theirs(stored)).count();
-        Stored { all: snapshot.count(kind, None), theirs }
+        StoredCount { all: snapshot.count(kind, None), theirs }
     }
 
     fn make_room(&self, batch: &mut Batch, snapshot: &Snapshot, quota: &mut Quota) {
@@ -222,24 +205,26 @@ impl Receiver {
         let theirs = |key: &&Key| snapshot.get(key).is_some_and(|stored| self.role.is_theirs(stored));
         let deleted = batch.deletions.iter().filter(theirs).count();
         let reserved = quota.reserve(batch.kind, new, deleted, self.stored(batch.kind, snapshot));
-        batch.room = Room { reserved, most: quota.most() };
+        batch.room = NewResourceQuota { reserved, most: quota.most() };
     }
 
     fn increment(&mut self, batch: &Batch, guard: &mut Guard) {
         for key in batch.resources.iter().map(|resource| &resource.key).chain(&batch.deletions) {
             guard.settled(key);
             self.waiting.remove(key);
+            self.identity.forget(key);
         }
     }
 
     /// A complete set lacks what does not exist any more, unless the guard holds that back.
     fn complete(&self, named: &RemoteNames, batch: &mut Batch, snapshot: &Snapshot, guard: &mut Guard) {
         let theirs = || snapshot.of_kind(batch.kind).filter(|stored| self.role.is_theirs(stored));
-        let missing = theirs().map(|stored| &stored.key).filter(|key| !named.has(key)).cloned();
+        let is_missing = |key: &&Key| !named.has(key) && !stranger::is_cluster_id(key);
+        let missing = theirs().map(|stored| &stored.key).filter(is_missing).cloned();
         let (in_use, others): (BTreeSet<Key>, BTreeSet<Key>) =
             missing.partition(|key| self.is_in_use(key, snapshot));
         let count = in_use.len() + others.len();
-        let deleted = guard.judge(batch.kind, Missing { in_use, others }, theirs().count());
+        let deleted = guard.judge(batch.kind, MissingResources { in_use, others }, theirs().count());
         batch.held = count - deleted.len();
         batch.deletions.extend(deleted);
     }
@@ -252,6 +237,10 @@ impl Receiver {
             (Role::Global(_), _) => false,
             (Role::Zone(_), Kind::Mesh) => has(Kind::Dataplane, Some(&key.name)),
             (Role::Zone(_), Kind::Secret) => has(Kind::Dataplane, Some(&key.mesh)),
+            // The zone's own global control plane deletes them on purpose: it has its data.
+            (Role::Zone(_), Kind::MeshIdentity | Kind::MeshTrust) => {
+                self.stranger().is_some() && has(Kind::Dataplane, Some(&key.mesh))
+            }
             (Role::Zone(_), Kind::GlobalSecret) => {
                 [Kind::Dataplane, Kind::ZoneIngress, Kind::ZoneEgress].iter().any(|kind| has(*kind, None))
             }
@@ -259,37 +248,45 @@ impl Receiver {
         }
     }
 
-    /// What the mesh that has come makes possible.
+    /// Returns the resources that waited for a mesh of the snapshot, as batches by kind.
     pub fn no_longer_waiting(&mut self, snapshot: &Snapshot, guard: &mut Guard) -> Vec<Batch> {
-        let mut batches: BTreeMap<Kind, Vec<Synced>> = BTreeMap::new();
-        let ready: Vec<Key> = {
-            let waiting = self.waiting.encoded.keys();
-            waiting.filter(|key| has_mesh(snapshot, key)).cloned().collect()
-        };
-        for resource in ready.iter().filter_map(|key| self.waiting.remove(key)) {
+        let waiting = self.waiting.keys();
+        let ready: Vec<Key> = waiting.filter(|key| has_mesh(snapshot, key)).cloned().collect();
+        let resources: Vec<Synced> = ready.iter().filter_map(|key| self.waiting.remove(key)).collect();
+        for resource in &resources {
             if let Some(refused) = self.refused.get_mut(&resource.key.kind) {
                 refused.reasons.remove(&mapping::wire_name(&resource.key));
             }
-            batches.entry(resource.key.kind).or_default().push(resource);
+        }
+        self.batches(resources, snapshot, guard)
+    }
+
+    /// Resources that were kept, to be stored now.
+    fn batches(&self, resources: Vec<Synced>, snapshot: &Snapshot, guard: &mut Guard) -> Vec<Batch> {
+        let mut by_kind: BTreeMap<Kind, Vec<Synced>> = BTreeMap::new();
+        for resource in resources {
+            by_kind.entry(resource.key.kind).or_default().push(resource);
         }
         let batch = |(kind, resources)| {
-            let mut batch = Batch { resources, ..Batch::of_deletions(kind, Vec::new()) };
+            let holds_changes = self.holds_changes(kind, guard);
+            let mut batch = Batch { resources, holds_changes, ..Batch::of_deletions(kind, Vec::new()) };
             self.make_room(&mut batch, snapshot, &mut guard.quota);
             batch
         };
-        batches.into_iter().map(batch).collect()
+        by_kind.into_iter().map(batch).collect()
     }
 
     /// Keeps resources until their mesh comes. Says which are too many.
     #[must_use]
-    pub fn wait(&mut self, orphans: Vec<Synced>) -> Vec<Refused> {
+    pub fn wait(&mut self, orphans: Vec<Synced>) -> Vec<RefusedResource> {
         let mut refused = Vec::new();
         for orphan in orphans.iter().filter(|orphan| !self.waiting.add(orphan)) {
             let mesh = &orphan.key.mesh;
-            refused.push(Refused {
+            refused.push(RefusedResource {
                 name: mapping::wire_name(&orphan.key),
                 reason: format!(
-                    "mesh {mesh:?} is not found, and what waits for meshes has {MOST_WAITING} bytes"
+                    "mesh {mesh:?} is not found, and what waits for meshes has {} bytes",
+                    encoded::MOST
                 ),
             });
         }
@@ -298,22 +295,28 @@ impl Receiver {
 
     /// The answer to the peer after a batch was stored: `None` is an ACK. Whatever is not as the peer wants it is
     /// in every answer until it is.
-    pub fn complaint(&mut self, batch: &Batch, refused: Vec<Refused>, guard: &Guard) -> Option<String> {
+    pub fn complaint(
+        &mut self,
+        batch: &Batch,
+        refused: Vec<RefusedResource>,
+        guard: &Guard,
+    ) -> Option<String> {
         let known = self.refused.entry(batch.kind).or_default();
         for key in batch.resources.iter().map(|resource| &resource.key).chain(&batch.deletions) {
             known.reasons.remove(&mapping::wire_name(key));
         }
         refused.into_iter().for_each(|refused| known.add(refused));
         let held = guard.held().find(|(kind, _)| *kind == batch.kind).map_or(0, |(_, count)| count);
-        complaint(known, held)
+        let known = self.refused.get(&batch.kind);
+        complaint(known, held, self.says_held_changes(batch.kind))
     }
 
-    /// What is to be written.
-    pub fn plan(&self, batch: &Batch, snapshot: &Snapshot, now: Timestamp) -> Plan {
-        let mut plan = Plan { refused: batch.refused.clone(), ..Plan::default() };
+    /// Plans the writes of a batch on this snapshot.
+    pub fn plan(&self, batch: &Batch, snapshot: &Snapshot, now: Timestamp) -> ReceivedWrites {
+        let mut plan = ReceivedWrites { refused: batch.refused.clone(), ..ReceivedWrites::default() };
         let mut created = 0;
         for resource in &batch.resources {
-            match self.admit(resource, batch.kind, snapshot, now) {
+            match self.admit(resource, batch, snapshot, now) {
                 Ok(Some(Write::Create(_))) if batch.room.is_used_up(created) => {
                     plan.refuse(&resource.key, self.no_room(batch));
                 }
@@ -322,14 +325,15 @@ impl Receiver {
                     plan.writes.push(write);
                 }
                 Ok(None) => {}
-                Err(Problem::NoMesh) => {
+                Err(NotWritten::NoMesh) => {
                     // A zone gets its meshes from the same peer; on global it must have been deleted.
                     if matches!(self.role, Role::Global(_)) {
                         plan.refuse(&resource.key, format!("mesh {:?} is not found", resource.key.mesh));
                     }
                     plan.orphans.push(resource.clone());
                 }
-                Err(Problem::Refused(reason)) => plan.refuse(&resource.key, reason),
+                Err(NotWritten::Held) => plan.held.push(resource.clone()),
+                Err(NotWritten::Refused(reason)) => plan.refuse(&resource.key, reason),
             }
         }
         for key in &batch.deletions {
@@ -352,22 +356,27 @@ impl Receiver {
     fn admit(
         &self,
         synced: &Synced,
-        kind: Kind,
+        batch: &Batch,
         snapshot: &Snapshot,
         now: Timestamp,
-    ) -> Result<Option<Write>, Problem> {
+    ) -> Result<Option<Write>, NotWritten> {
+        let kind = batch.kind;
         if synced.key.kind != kind || synced.spec.kind() != kind {
-            return Err(Problem::Refused(format!("it is no {kind}")));
+            return Err(NotWritten::Refused(format!("it is no {kind}")));
         }
-        let pinned = self.role.pinned(synced).map_err(Problem::Refused)?;
+        let pinned = self.role.pinned(synced).map_err(NotWritten::Refused)?;
         let stored = snapshot.get(&pinned.key);
         if let Some(stored) = stored {
-            self.role.may_replace(stored, &pinned).map_err(Problem::Refused)?;
+            self.role.may_replace(stored, &pinned).map_err(NotWritten::Refused)?;
         }
         if !has_mesh(snapshot, &pinned.key) {
-            return Err(Problem::NoMesh);
+            return Err(NotWritten::NoMesh);
         }
         validate(&pinned)?;
+        let is_changed = stored.is_some_and(|stored| stored.spec != pinned.spec);
+        if batch.holds_changes && is_changed && self.is_in_use(&pinned.key, snapshot) {
+            return Err(NotWritten::Held);
+        }
         Ok(self.write(pinned, stored, now))
     }
 
@@ -389,8 +398,9 @@ impl Receiver {
     }
 }
 
-enum Problem {
+enum NotWritten {
     NoMesh,
+    Held,
     Refused(String),
 }
 
@@ -406,7 +416,7 @@ fn has_mesh(snapshot: &Snapshot, key: &Key) -> bool {
         || snapshot.get(&Key::global(Kind::Mesh, &key.mesh)).is_some()
 }
 
-fn validate(synced: &Synced) -> Result<(), Problem> {
+fn validate(synced: &Synced) -> Result<(), NotWritten> {
     let mut found = Violations::default();
     let subject =
         resources::Subject { mesh: &synced.key.mesh, name: &synced.key.name, labels: &synced.labels };
@@ -415,13 +425,14 @@ fn validate(synced: &Synced) -> Result<(), Problem> {
         let mut reason = violations.to_string();
         reason.truncate(boundary(&reason, REASON));
         reason.shrink_to_fit();
-        Problem::Refused(reason)
+        NotWritten::Refused(reason)
     })
 }
 
 /// A mesh is not taken from under its proxies.
 fn deletion(stored: &Resource) -> Write {
-    let (key, expected) = (stored.key.clone(), Some(stored.version));
+    let key = stored.key.clone();
+    let expected = Some(stored.version);
     if key.kind == Kind::Mesh {
         Write::DeleteUnlessOwner { key, expected, of: Kind::Dataplane }
     } else {
@@ -443,19 +454,22 @@ impl RemoteNames {
     }
 }
 
-impl Plan {
+impl ReceivedWrites {
     fn refuse(&mut self, key: &Key, reason: String) {
-        self.refused.push(Refused { name: mapping::wire_name(key), reason });
+        self.refused.push(RefusedResource { name: mapping::wire_name(key), reason });
     }
 }
 
 /// Reasons in words: `None` when there is none.
-fn complaint(known: &RefusedByName, held: usize) -> Option<String> {
-    let refused = known.reasons.iter().take(REASONS);
-    let mut parts: Vec<String> = refused.map(|(name, reason)| format!("{name}: {reason}")).collect();
-    if known.reasons.len() > REASONS {
-        let at_least = if known.more { "at least " } else { "" };
-        parts.push(format!("and {at_least}{} more", known.reasons.len() - REASONS));
+fn complaint(known: Option<&RefusedByName>, held: usize, changes: Option<String>) -> Option<String> {
+    let mut parts: Vec<String> = changes.into_iter().collect();
+    if let Some(known) = known {
+        let refused = known.reasons.iter().take(REASONS);
+        parts.extend(refused.map(|(name, reason)| format!("{name}: {reason}")));
+        if known.reasons.len() > REASONS {
+            let at_least = if known.more { "at least " } else { "" };
+            parts.push(format!("and {at_least}{} more", known.reasons.len() - REASONS));
+        }
     }
     if held > 0 {
         parts.push(format!(
@@ -468,7 +482,7 @@ fn complaint(known: &RefusedByName, held: usize) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Where a text is cut that is to have this length at most.
+/// Returns the index to cut a text at, so that it has this length at most.
 fn boundary(text: &str, most: usize) -> usize {
     (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default()
 }

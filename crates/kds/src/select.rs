@@ -1,4 +1,4 @@
-//! Which resources go to a peer, and in which form.
+//! Selection of the resources that go to a peer, and their form.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -21,7 +21,7 @@ pub const CLUSTER_ID: &str = "kuma-cluster-id";
 const ENABLED: &str = "enabled";
 const DISABLED: &str = "disabled";
 
-/// Which way resources go.
+/// Direction of synchronisation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Direction {
     /// From the global control plane to this zone.
@@ -38,7 +38,7 @@ impl Direction {
         }
     }
 
-    /// Whether resources of this kind go this way at all.
+    /// True if resources of this kind go this way at all.
     pub fn carries(&self, kind: Kind) -> bool {
         let sync = &kind.descriptor().sync;
         match self {
@@ -47,7 +47,7 @@ impl Direction {
         }
     }
 
-    /// What our receiver asks for, meshes first: the rest lives in them.
+    /// Kinds that our receiver asks for, meshes first: the rest lives in them.
     ///
     /// A zone counts its services itself, so it does not ask for `ServiceInsight`.
     pub fn wanted(&self) -> impl Iterator<Item = Kind> + '_ {
@@ -61,7 +61,7 @@ pub struct Selection {
     pub direction: Direction,
     /// Labels that begin so stay behind (`multizone.*.kds.labels.skipPrefixes`).
     pub skipped_labels: Vec<String>,
-    /// Whether the peer, a zone, understands policies of other zones.
+    /// The peer, a zone, understands policies of other zones.
     pub producer_policies: bool,
     /// The public half of a private key in PEM.
     pub public_key: fn(&[u8]) -> Option<Vec<u8>>,
@@ -89,7 +89,7 @@ impl Selection {
         }
     }
 
-    /// Whether a zone gets a resource of another zone.
+    /// True if a zone gets the resource of another zone.
     fn goes_across(&self, resource: &Resource, zone: &str, off: &WithdrawnZones) -> bool {
         let descriptor = resource.kind().descriptor();
         let source = resource.label(labels::ZONE).unwrap_or_default();
@@ -116,7 +116,7 @@ impl Selection {
     }
 }
 
-/// What the label of the resource says, and where it says nothing, the kind.
+/// True if the label of the resource enables synchronisation; without the label, its kind decides.
 fn is_switched_on(resource: &Resource) -> bool {
     match resource.label(labels::KDS_SYNC) {
         Some(ENABLED) => true,

@@ -1,4 +1,5 @@
-//! What a global control plane has of kinds that are not kept here: their names, so that a zone can say what is missing.
+//! Names of a global control plane's resources of kinds that are not kept here, so that a zone can report
+//! them as missing.
 //!
 //! Nothing of their content is read.
 
@@ -6,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use resources::superseded::{SUPERSEDED, Superseded};
 
-/// How many names of a kind are remembered, and how much of each is.
+/// Limit of names remembered per kind; `NAME` limits the bytes of each.
 const MOST: usize = 1000;
 const NAME: usize = 600;
 
@@ -21,16 +22,16 @@ pub fn kind_of(type_url: &str) -> Option<&'static Superseded> {
     kinds().find(|kind| kind.name == type_url)
 }
 
-/// What a response says about such a kind.
+/// Content of a response about such a kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct NamesResponse {
     pub present: Vec<String>,
     pub removed: Vec<String>,
-    /// Whether what is present is all there is.
+    /// `present` is all there is.
     pub complete: bool,
 }
 
-/// What there is of each kind, by mesh.
+/// Resources of each kind, by mesh.
 #[derive(Debug, Default)]
 pub struct Unreceived(BTreeMap<&'static str, Known>);
 
@@ -38,25 +39,25 @@ pub struct Unreceived(BTreeMap<&'static str, Known>);
 #[derive(Debug, Default)]
 struct Known {
     names: BTreeSet<(String, String)>,
-    /// Whether there are more than are remembered.
+    /// There are more than are remembered.
     more: bool,
 }
 
-/// What a zone does not get of one kind.
+/// Resources of one kind that a zone does not get.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct UnreceivedKind {
     pub kind: &'static Superseded,
     pub count: usize,
-    /// Whether there may be more.
+    /// There may be more.
     pub at_least: bool,
     /// The first of them.
     pub example: String,
 }
 
-impl Missing {
-    /// What is missing, why, and what to do. `place` says where they are.
+impl UnreceivedKind {
+    /// Explains what is missing, the reason, and the remedy. `place` names the location of the resources.
     pub fn says(&self, place: &str) -> String {
-        let Missing { kind, count, at_least, example } = self;
+        let UnreceivedKind { kind, count, at_least, example } = self;
         let at_least = if *at_least { "at least " } else { "" };
         let how = if kind.migrates {
             ": `kumactl migrate policies` translates what is exported from there"
@@ -73,7 +74,7 @@ impl Missing {
 
 impl Unreceived {
     /// Takes in what a response says; returns whether that changes anything.
-    pub fn take(&mut self, kind: &'static Superseded, names: &Names) -> bool {
+    pub fn take(&mut self, kind: &'static Superseded, names: &NamesResponse) -> bool {
         let known = self.0.entry(kind.name).or_default();
         let before = (known.names.clone(), known.more);
         if names.complete {
@@ -83,31 +84,36 @@ impl Unreceived {
             known.names.remove(&split(name));
         }
         for name in &names.present {
-            match known.names.len() < MOST {
-                true => drop(known.names.insert(split(name))),
-                false => known.more = true,
+            if known.names.len() < MOST {
+                known.names.insert(split(name));
+            } else {
+                known.more = true;
             }
         }
         (known.names.clone(), known.more) != before
     }
 
-    /// What is missing of a kind, in all meshes.
-    pub fn of_kind(&self, kind: &'static Superseded) -> Option<Missing> {
+    /// Returns the missing resources of a kind, in all meshes.
+    pub fn of_kind(&self, kind: &'static Superseded) -> Option<UnreceivedKind> {
         let known = self.0.get(kind.name)?;
         missing(kind, known, |_| true)
     }
 
-    /// What is missing in a mesh.
-    pub fn of_mesh(&self, mesh: &str) -> Vec<Missing> {
+    /// Returns the missing resources in a mesh.
+    pub fn of_mesh(&self, mesh: &str) -> Vec<UnreceivedKind> {
         let of = |kind: &'static Superseded| missing(kind, self.0.get(kind.name)?, |of| of == mesh);
         kinds().filter_map(of).collect()
     }
 }
 
-fn missing(kind: &'static Superseded, known: &Known, counts: impl Fn(&str) -> bool) -> Option<Missing> {
+fn missing(
+    kind: &'static Superseded,
+    known: &Known,
+    counts: impl Fn(&str) -> bool,
+) -> Option<UnreceivedKind> {
     let mut names = known.names.iter().filter(|(mesh, _)| counts(mesh)).map(|(_, name)| name);
     let example = names.next()?.clone();
-    Some(Missing { kind, count: 1 + names.count(), at_least: known.more, example })
+    Some(UnreceivedKind { kind, count: 1 + names.count(), at_least: known.more, example })
 }
 
 /// The mesh and the name of what is `name.mesh` on the wire.
@@ -121,13 +127,13 @@ fn split(wire: &str) -> (String, String) {
 mod tests {
     use super::*;
 
-    fn names(present: &[&str], removed: &[&str], complete: bool) -> Names {
+    fn names(present: &[&str], removed: &[&str], complete: bool) -> NamesResponse {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Names { present: owned(present), removed: owned(removed), complete }
+        NamesResponse { present: owned(present), removed: owned(removed), complete }
     }
 
     #[test]
-    fn what_is_missing_is_counted_by_kind_and_mesh_and_goes_when_global_takes_it_away() {
+    fn missing_resources_count_by_kind_and_mesh_until_global_deletes_them() {
         let permissions = kind_of("TrafficPermission").unwrap();
         let mut unreceived = Unreceived::default();
         assert_eq!(unreceived.of_kind(permissions), None);
@@ -154,7 +160,7 @@ mod tests {
         let routes = kind_of("TrafficRoute").unwrap();
         let many: Vec<String> = (0..3 * MOST).map(|i| format!("route-{i}.default")).collect();
         let mut unreceived = Unreceived::default();
-        unreceived.take(routes, &Names { present: many, ..Names::default() });
+        unreceived.take(routes, &NamesResponse { present: many, ..NamesResponse::default() });
         let missing = unreceived.of_kind(routes).unwrap();
         assert_eq!((missing.count, missing.at_least), (MOST, true));
         assert!(missing.says("").contains("at least 1000 of kind TrafficRoute"), "{}", missing.says(""));

@@ -1,4 +1,4 @@
-//! What control planes send each other: messages, services, and resources as bytes.
+//! Messages between control planes: services, and resources as bytes.
 //!
 //! ```text
 //!   DeltaDiscoveryResponse ─▶ Resource ─▶ Any ─▶ KumaResource ─▶ Any ─▶ spec
@@ -17,6 +17,7 @@ use resources::{Form, Key, Kind, Labels, Scope, Spec, Status as StoredStatus};
 
 mod error;
 mod fault;
+pub mod frame;
 mod json;
 mod message;
 mod proto;
@@ -35,9 +36,9 @@ pub use xds::message::{
     Resource, RpcStatus as Status,
 };
 
-/// The type of the `Any` in which [`encode`]d bytes travel.
-/// What a response says in `system_version_info` when other parts of a complete set follow.
+/// Value of a response's `system_version_info` when other parts of a complete set follow.
 pub const MORE_PARTS: &str = "more-parts-follow";
+/// The type of the `Any` in which [`encode`]d bytes travel.
 pub const KUMA_RESOURCE: &str = "type.googleapis.com/kuma.mesh.v1alpha1.KumaResource";
 
 /// The most bytes of a name, a mesh and labels together. Kubernetes has a limit of this size, too.
@@ -131,11 +132,11 @@ fn decode_within(kind: Kind, bytes: &[u8], left: &mut usize) -> Result<Synced, E
     Ok(Synced { key, labels, spec, status })
 }
 
-/// How the specs of a kind are encoded.
+/// Encoding of the specs of a kind.
 #[derive(Clone, Copy)]
 enum Encoding {
     Json,
-    Proto(&'static proto::Kind),
+    Proto(&'static proto::ProtoKind),
 }
 
 fn encoding(kind: Kind) -> Result<Encoding, Error> {

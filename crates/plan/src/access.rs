@@ -4,8 +4,8 @@
 //! they are one client and one server here: a service costs what differs, not how many instances it has.
 
 mod called;
+mod decision;
 mod edges;
-mod reached;
 mod servers;
 mod shadowed;
 mod workload;
@@ -21,17 +21,17 @@ use resources::{
 };
 use topology::{
     ClientClass, ClientTls, Destination, DestinationId, MeshSnapshot,
-    reachability::explain::{self, Answer, Call, Explanation, Requirement},
+    access::explain::{self, Call, Explanation, Requirement, ServerDecision},
 };
 
 use crate::{Effective, ServerTls};
 
-pub use called::Called;
+pub use called::CallTarget;
+pub use decision::{CallDecision, call_decision, why_not_offered};
 pub use edges::{EdgeChange, EdgeChanges, edges};
-pub use reached::{Reached, reached, why_not_offered};
 pub use servers::{destinations, inbounds, servers, serving};
 pub use shadowed::ShadowedClients;
-pub use workload::Workload;
+pub use workload::NamedWorkload;
 
 /// Finds a resource by its key. The services that a mesh offers are in its snapshot, their selectors are not.
 pub type Lookup<'a, 'l> = &'l dyn Fn(&Key) -> Option<&'a Arc<Resource>>;
@@ -41,29 +41,29 @@ const MAX_CHECKS: usize = 1000;
 /// Maximum inbounds of one answer.
 const MAX_SERVERS: usize = 1000;
 
-/// Whether clients may call servers.
+/// Decision about calls from clients to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AccessVerdict {
     Allowed,
     /// Some may, or all may call some.
     Mixed,
     Denied,
 }
 
-impl Verdict {
+impl AccessVerdict {
     /// Without any check nothing is denied.
-    pub fn of(checks: &[Check]) -> Verdict {
+    pub fn of(checks: &[AccessCheck]) -> AccessVerdict {
         match checks.iter().filter(|check| check.is_allowed()).count() {
-            allowed if allowed == checks.len() => Verdict::Allowed,
-            0 => Verdict::Denied,
-            _ => Verdict::Mixed,
+            allowed if allowed == checks.len() => AccessVerdict::Allowed,
+            0 => AccessVerdict::Denied,
+            _ => AccessVerdict::Mixed,
         }
     }
 }
 
-/// What a server says to a client.
+/// Decision about clients with one certificate at servers with one requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
+pub struct AccessCheck {
     /// One of the clients with the same certificate.
     pub client: Option<Kri>,
     pub clients: usize,
@@ -78,43 +78,43 @@ pub struct Check {
     pub reason: String,
 }
 
-impl Check {
+impl AccessCheck {
     pub fn is_allowed(&self) -> bool {
         self.effect != Effect::Deny
     }
 }
 
-/// Whether one workload may call another, and why.
+/// Decision about calls from one workload to another, with the reasons.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Access {
-    pub verdict: Verdict,
-    pub checks: Vec<Check>,
-    /// Whether there are more clients or servers than were checked.
+pub struct AccessDecision {
+    pub verdict: AccessVerdict,
+    pub checks: Vec<AccessCheck>,
+    /// More clients or servers exist than were checked.
     pub truncated: bool,
     pub explanation: Explanation,
 }
 
-/// Whether a workload may call something at a port, or at all of its ports. `trims` says whether the proxy of a client is
-/// left without these destinations. The error says why the question makes no sense.
+/// Decides whether a workload may call a port of something, or all of its ports. `trims` returns true if the
+/// proxy of a client has no outbounds for these destinations. The error explains a question that makes no
+/// sense.
 pub fn between(
     lookup: Lookup<'_, '_>,
     mesh: &MeshSnapshot,
-    (from, to): (&Workload<'_>, &Called<'_>),
+    (from, to): (&NamedWorkload<'_>, &CallTarget<'_>),
     port: Option<&str>,
     trims: impl FnOnce(&Resource, &[DestinationId]) -> bool,
-) -> Result<Access, String> {
+) -> Result<AccessDecision, String> {
     let clients: Vec<CallerGroup<'_>> =
         grouped(from.dataplanes.iter().map(|&dataplane| (ClientClass::of(mesh, dataplane), dataplane)));
     let Ports { servers: own, destinations } = to.at(mesh, port)?;
     // Tags do not tell ports apart: what is asked about one port is answered by its inbounds.
     let by_tags = || destinations.iter().any(|destination| matches!(destination.id, DestinationId::Tags(_)));
-    let (servers, mut truncated) = match destinations.is_empty() || port.is_some() && by_tags() {
-        true => {
-            let servers = own.iter().flatten().take(MAX_SERVERS);
-            let servers = servers.map(|server| server.to_explain(&InboundRequirement::of(mesh, server)));
-            (servers.collect(), own.as_ref().is_some_and(|own| own.len() > MAX_SERVERS))
-        }
-        false => servers(lookup, mesh, &destinations),
+    let (servers, mut truncated) = if destinations.is_empty() || port.is_some() && by_tags() {
+        let servers = own.iter().flatten().take(MAX_SERVERS);
+        let servers = servers.map(|server| server.to_explain(&InboundRequirement::of(mesh, server)));
+        (servers.collect(), own.as_ref().is_some_and(|own| own.len() > MAX_SERVERS))
+    } else {
+        servers(lookup, mesh, &destinations)
     };
     let ids: Vec<DestinationId> = destinations.iter().map(|destination| destination.id.clone()).collect();
     let serving = serving(lookup, mesh, &destinations);
@@ -136,7 +136,7 @@ pub fn between(
             pairs().take(MAX_CHECKS).map(|(client, server)| check(client, server)).collect()
         }
         None => {
-            let mut checks: Vec<Check> = Vec::new();
+            let mut checks: Vec<AccessCheck> = Vec::new();
             for client in &clients {
                 let answers = explain::explain(&call(&client.key, false), &servers).answers;
                 checks.extend(answers.into_iter().map(|answer| of_answer(client, answer)));
@@ -147,23 +147,23 @@ pub fn between(
         }
     };
     // Explained for a client that gets in, if there is one.
-    let gets_in = checks.iter().find(|check: &&Check| check.is_allowed()).map(|check| &check.client);
+    let gets_in = checks.iter().find(|check: &&AccessCheck| check.is_allowed()).map(|check| &check.client);
     let client = clients.iter().find(|client| gets_in == Some(&client.first.kri(""))).or(clients.first());
     let client = client.ok_or_else(|| format!("{} {:?} has no Dataplane here", from.kind, from.name))?;
     let trims = trims(client.first, &ids);
     let explanation = explain::explain(&call(&client.key, trims), &servers);
-    Ok(Access { verdict: Verdict::of(&checks), checks, truncated, explanation })
+    Ok(AccessDecision { verdict: AccessVerdict::of(&checks), checks, truncated, explanation })
 }
 
 /// Clients with one certificate.
 type CallerGroup<'a> = Group<ClientClass, &'a Arc<Resource>>;
 
-/// Where something is called.
+/// Ports that are called.
 #[derive(Debug)]
 struct Ports<'a> {
     /// The inbounds of a workload of this zone that take calls now; `None` for what is asked as a destination.
     servers: Option<Vec<Server<'a>>>,
-    /// What clients call it as; none for a Dataplane.
+    /// Destinations as which clients call it; none for a Dataplane.
     destinations: Vec<&'a Arc<Destination>>,
 }
 
@@ -191,7 +191,7 @@ fn grouped<K: Hash + Eq + Clone, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<
     groups
 }
 
-/// How clients connect to a server.
+/// Connection of clients to a server.
 #[derive(Debug, Clone, Default)]
 struct ClientConnection {
     /// Clients connect without TLS, because not every server is ready for it.
@@ -223,9 +223,9 @@ struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    fn to_explain(&self, requires: &InboundRequirement) -> explain::Server<'a> {
-        explain::Server {
-            place: explain::Place::Inbound(self.dataplane, self.inbound),
+    fn to_explain(&self, requires: &InboundRequirement) -> explain::AskedServer<'a> {
+        explain::AskedServer {
+            place: explain::EnforcementPoint::Inbound(self.dataplane, self.inbound),
             requires: Requirement::from(requires),
             permissive: requires.is_permissive(),
             server_names: self.connection.sni.iter().cloned().collect(),
@@ -250,14 +250,14 @@ impl<'a> Server<'a> {
     }
 }
 
-/// What an inbound requires of its clients.
+/// Requirement of an inbound for its clients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum InboundRequirement {
     /// Nothing, because there is no mTLS to tell clients apart by.
     Nothing,
     /// Nothing of clients without TLS, and these clients connect without.
     NothingPlain,
-    /// What no client has: the server waits for its certificate.
+    /// A condition that no client meets: the server waits for its certificate.
     Closed,
     Permission {
         permissions: Permissions,
@@ -285,7 +285,7 @@ impl InboundRequirement {
 }
 
 impl InboundRequirement {
-    /// How many rules decide.
+    /// Returns the number of rules that decide.
     fn rules(&self) -> usize {
         match self {
             InboundRequirement::Nothing | InboundRequirement::NothingPlain | InboundRequirement::Closed => 0,
@@ -293,7 +293,7 @@ impl InboundRequirement {
         }
     }
 
-    /// Whether clients without TLS get in, whatever is required of others.
+    /// Clients without TLS are accepted, whatever the inbound requires of others.
     fn is_permissive(&self) -> bool {
         matches!(self, InboundRequirement::Permission { permissive: true, .. })
     }
@@ -311,8 +311,8 @@ impl From<&InboundRequirement> for Requirement {
     }
 }
 
-/// Whether a client may call a server.
-fn check(client: &CallerGroup<'_>, server: &Group<InboundRequirement, Server<'_>>) -> Check {
+/// Decides calls of these clients to these servers.
+fn check(client: &CallerGroup<'_>, server: &Group<InboundRequirement, Server<'_>>) -> AccessCheck {
     let certificate = client.key.client();
     let spiffe_id = certificate.spiffe_ids.first().map(SpiffeId::to_string).unwrap_or_default();
     let (effect, rule, reason) = match &server.key {
@@ -344,7 +344,7 @@ fn check(client: &CallerGroup<'_>, server: &Group<InboundRequirement, Server<'_>
             (decision.effect, decision.origin, permissions.explain(&certificate) + note)
         }
     };
-    Check {
+    AccessCheck {
         client: client.first.kri(""),
         clients: client.size,
         spiffe_id,
@@ -356,10 +356,10 @@ fn check(client: &CallerGroup<'_>, server: &Group<InboundRequirement, Server<'_>
     }
 }
 
-/// What servers that are not inbounds of this zone say to a client, as a check.
-fn of_answer(client: &CallerGroup<'_>, answer: Answer) -> Check {
+/// Turns the answer of servers that are not inbounds of this zone into a check.
+fn of_answer(client: &CallerGroup<'_>, answer: ServerDecision) -> AccessCheck {
     let identity = client.key.client().spiffe_ids.first();
-    Check {
+    AccessCheck {
         client: client.first.kri(""),
         clients: client.size,
         spiffe_id: identity.map(SpiffeId::to_string).unwrap_or_default(),
@@ -377,14 +377,15 @@ fn inbound_name(dataplane: &Resource, inbound: &Inbound) -> String {
 }
 
 fn without_identity() -> String {
-    let (tag, label) = (labels::SERVICE, labels::WORKLOAD);
+    let tag = labels::SERVICE;
+    let label = labels::WORKLOAD;
     format!(
         "denied: the client's certificate names no service, because none of its inbounds has the tag {tag} and it \
          has no label {label}"
     )
 }
 
-/// What to know about a server that denies and is permissive.
+/// Returns what a denial adds for a permissive server; empty for others.
 fn note(permissive: bool) -> &'static str {
     if permissive { "; mTLS is PERMISSIVE, so clients without TLS are accepted anyway" } else { "" }
 }

@@ -13,13 +13,13 @@ use serde_json::Value;
 use topology::{DestinationId, MeshSnapshot};
 
 use crate::{
-    Applying, Code, Collector, Effective, Names, Problem, ProxyTraits, Reporter, Route, Routing,
-    effective::Found,
-    telemetry::{Place, UNKNOWN, Unavailable},
+    Applying, Code, Collector, Effective, Finding, NamingScheme, ProxyTraits, Reporter, Route, Routing,
+    effective::EffectiveConf,
+    telemetry::{CollectorAddress, UNKNOWN, Unavailable},
 };
 
 const SIGNAL: &str = "v1/logs";
-/// What redirected traffic that is not for the mesh is for.
+/// Destination in logs of redirected traffic that leaves the mesh.
 const OUTSIDE: &str = "external";
 
 const OF_REQUESTS: &str = "[%START_TIME%] %KUMA_MESH% \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% \
@@ -39,7 +39,7 @@ pub struct AccessLog {
     pub sink: LogSink,
 }
 
-/// What of the traffic is logged.
+/// Part of the traffic that is logged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum LogFilter {
     Everything,
@@ -51,25 +51,25 @@ pub enum LogFilter {
     OtherRoutes(Vec<String>),
 }
 
-/// Where a log goes, and what its lines are like.
+/// Target of a log, with the format of its lines.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum LogSink {
     File {
         path: String,
-        line: Line,
+        line: AccessLogFormat,
     },
     /// The agent sends the line to a log server over TCP.
     Agent {
         pipe: String,
         address: String,
-        line: Line,
+        line: AccessLogFormat,
     },
     OpenTelemetry(Record),
 }
 
 /// A line of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Line {
+pub enum AccessLogFormat {
     Text { text: String, omit_empty: bool },
     Json { fields: Vec<(String, String)>, omit_empty: bool },
 }
@@ -78,15 +78,15 @@ pub enum Line {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Record {
     pub cluster: String,
-    /// Where it is sent without gRPC.
+    /// URL for records that are sent without gRPC.
     pub url: Option<String>,
     pub body: RecordValue,
     pub attributes: Vec<(String, String)>,
-    /// What all records of the proxy have.
+    /// Attributes that all records of the proxy have.
     pub resource: Vec<(String, String)>,
 }
 
-/// What a record may hold.
+/// Value within a record.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RecordValue {
     Text(String),
@@ -113,7 +113,7 @@ impl RecordValue {
     }
 }
 
-/// What is logged about: direction, client and server.
+/// Traffic that a log is about: direction, client and server.
 struct Traffic<'a> {
     direction: Direction,
     source: &'a str,
@@ -124,7 +124,7 @@ struct Traffic<'a> {
 /// Makes the logs of one proxy, or of a class of proxies.
 pub(crate) struct Logs<'a> {
     snapshot: &'a MeshSnapshot,
-    names: Names,
+    names: NamingScheme,
     effective: &'a Effective<'a>,
     reporter: &'a Reporter,
     applying: &'a Applying,
@@ -136,7 +136,7 @@ pub(crate) struct Logs<'a> {
 impl<'a> Logs<'a> {
     pub fn of(
         snapshot: &'a MeshSnapshot,
-        names: Names,
+        names: NamingScheme,
         effective: &'a Effective<'a>,
         reporter: &'a Reporter,
         system_ca_path: Option<&'a str>,
@@ -147,10 +147,10 @@ impl<'a> Logs<'a> {
     }
 
     /// The clusters of all collectors that policies name, and what of all this cannot be had.
-    pub fn clusters(&self, traits: &ProxyTraits, problems: &mut Vec<Problem>) -> Vec<Collector> {
+    pub fn clusters(&self, traits: &ProxyTraits, findings: &mut Vec<Finding>) -> Vec<Collector> {
         let unavailable = |code: Code, policy: &Kri, collector: &str, reason: &str| {
             let text = format!("logs cannot be sent to {collector}: {reason}");
-            Problem::about(code, policy.clone(), text)
+            Finding::about(code, policy.clone(), text)
         };
         let mut made = Vec::new();
         for (policy, backend) in &self.collectors {
@@ -160,16 +160,16 @@ impl<'a> Logs<'a> {
                     let cluster = self.cluster(backend, &place);
                     made.push(place.collector(cluster, traits));
                 }
-                Err((code, reason)) => problems.push(unavailable(code, policy, named, &reason)),
+                Err((code, reason)) => findings.push(unavailable(code, policy, named, &reason)),
             }
         }
         if self.reporter.pipe.is_empty() {
             let reason = "the proxy's agent did not say where its work directory is";
             for (policy, backend) in backends(self.applying) {
-                let problem =
+                let finding =
                     |tcp: &TcpBackend| unavailable(Code::UnusableCollector, policy, &tcp.address, reason);
-                let problem = backend.tcp.as_ref().map(problem);
-                problems.extend(problem.filter(|problem| !problems.contains(problem)));
+                let finding = backend.tcp.as_ref().map(finding);
+                findings.extend(finding.filter(|finding| !findings.contains(finding)));
             }
         }
         made
@@ -240,8 +240,8 @@ impl<'a> Logs<'a> {
     }
 
     /// The routes that have a conf of their own, by MeshHTTPRoute.
-    fn of_routes(&self, routes: &[Route]) -> Vec<(Vec<String>, Found<Conf>)> {
-        let mut found: Vec<(Kri, Vec<String>, Found<Conf>)> = Vec::new();
+    fn of_routes(&self, routes: &[Route]) -> Vec<(Vec<String>, EffectiveConf<Conf>)> {
+        let mut found: Vec<(Kri, Vec<String>, EffectiveConf<Conf>)> = Vec::new();
         for route in routes {
             let Some(origin) = route.origin.as_ref().map(Kri::without_section) else { continue };
             if let Some((_, names, _)) = found.iter_mut().find(|(known, ..)| *known == origin) {
@@ -295,16 +295,16 @@ impl<'a> Logs<'a> {
         }))
     }
 
-    fn line(&self, format: Option<&Format>, traffic: &Traffic<'_>) -> Line {
+    fn line(&self, format: Option<&Format>, traffic: &Traffic<'_>) -> AccessLogFormat {
         let omit_empty = format.and_then(|format| format.omit_empty_values).unwrap_or(false);
         if let Some(fields) = format.and_then(|format| format.json.as_ref()) {
             let field = |(key, value): (&String, &String)| (key.clone(), self.fill_in(value, traffic));
             let fields = fields.iter().map(|one| field((&one.key, &one.value))).collect();
-            return Line::Json { fields, omit_empty };
+            return AccessLogFormat::Json { fields, omit_empty };
         }
         let plain = format.and_then(|format| format.plain.as_deref()).filter(|plain| !plain.is_empty());
         let text = self.fill_in(plain.unwrap_or(usual(traffic)), traffic) + "\n";
-        Line::Text { text, omit_empty }
+        AccessLogFormat::Text { text, omit_empty }
     }
 
     fn fill_in(&self, text: &str, traffic: &Traffic<'_>) -> String {
@@ -331,12 +331,12 @@ impl<'a> Logs<'a> {
         })
     }
 
-    fn find(&self, backend: &OpenTelemetryBackend) -> Result<Place, Unavailable> {
+    fn find(&self, backend: &OpenTelemetryBackend) -> Result<CollectorAddress, Unavailable> {
         let named = (backend.endpoint.as_deref(), backend.backend_ref.as_ref());
-        Place::of_opentelemetry(self.snapshot, named, SIGNAL, self.system_ca_path)
+        CollectorAddress::of_opentelemetry(self.snapshot, named, SIGNAL, self.system_ca_path)
     }
 
-    fn cluster(&self, backend: &OpenTelemetryBackend, place: &Place) -> (String, Option<String>) {
+    fn cluster(&self, backend: &OpenTelemetryBackend, place: &CollectorAddress) -> (String, Option<String>) {
         let index = self.collectors.iter().position(|(_, known)| same_collector(known, backend));
         let at = place.host.as_deref().map(|host| (host, place.port));
         self.names.access_log(index.unwrap_or_default(), at, &place.name)
@@ -347,7 +347,7 @@ fn usual(traffic: &Traffic<'_>) -> &'static str {
     if traffic.requests { OF_REQUESTS } else { OF_CONNECTIONS }
 }
 
-/// What all records and spans of a proxy have in common.
+/// Returns the attributes that all records and spans of a proxy have in common.
 pub(crate) fn resource(mesh: &str, reporter: &Reporter) -> Vec<(String, String)> {
     let fields = [("kuma.mesh", mesh), ("kuma.zone", &reporter.zone), ("kuma.workload", &reporter.workload)];
     let known = fields.into_iter().filter(|(_, value)| !value.is_empty());

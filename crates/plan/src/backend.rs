@@ -1,8 +1,8 @@
-//! Where traffic ends: one backend per destination, however many outbounds and routes lead there.
+//! Backends: one per destination, however many outbounds and routes lead there.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use policy::Place;
+use policy::NameScope;
 use resources::{
     Kind, Labels,
     kinds::{
@@ -21,7 +21,7 @@ use crate::{
 
 /// A destination that the proxy sends traffic to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Backend {
+pub struct DestinationBackend {
     pub destination: DestinationId,
     /// Also the name of its endpoints.
     pub cluster: String,
@@ -32,13 +32,13 @@ pub struct Backend {
     pub endpoints: Arc<Endpoints>,
     pub ipv6: bool,
     pub timeouts: ConnectionTimeouts,
-    /// When the destination gets no more.
+    /// Limits and failures at which the destination gets no more traffic.
     pub breaker: Option<Arc<mesh_circuit_breaker::Conf>>,
-    /// Which endpoints are asked how they are.
+    /// Health checks of its endpoints.
     pub health: Option<HealthChecks>,
-    /// By which algorithm an endpoint is picked.
+    /// Algorithm that picks an endpoint.
     pub balancer: Option<Arc<LoadBalancer>>,
-    /// Which endpoints are preferred, if a policy says so.
+    /// Preference among endpoints, if a policy sets one.
     pub locality: Option<Arc<Locality>>,
 }
 
@@ -46,7 +46,7 @@ pub struct Backend {
 pub(crate) struct Backends<'a> {
     context: &'a Context<'a>,
     /// With the reason where a destination cannot be offered.
-    found: BTreeMap<DestinationId, Result<Backend, String>>,
+    found: BTreeMap<DestinationId, Result<DestinationBackend, String>>,
 }
 
 impl<'a> Backends<'a> {
@@ -54,12 +54,12 @@ impl<'a> Backends<'a> {
         Backends { context, found: BTreeMap::new() }
     }
 
-    pub fn all(self) -> Vec<Backend> {
+    pub fn all(self) -> Vec<DestinationBackend> {
         self.found.into_values().filter_map(Result::ok).collect()
     }
 
     /// The backend of a destination; the error is the reason why it cannot be offered.
-    pub fn lead_to(&mut self, destination: &Destination) -> Result<&Backend, String> {
+    pub fn lead_to(&mut self, destination: &Destination) -> Result<&DestinationBackend, String> {
         let context = self.context;
         let found = self.found.entry(destination.id.clone()).or_insert_with(|| {
             context.reads.note(Dependency::Destination(destination.id.clone()));
@@ -69,7 +69,7 @@ impl<'a> Backends<'a> {
     }
 
     /// The backend that a route's reference means. `rule` is the rule it stands in.
-    pub fn referred(&mut self, rule: &Kri, reference: &BackendRef) -> Result<&Backend, String> {
+    pub fn referred(&mut self, rule: &Kri, reference: &BackendRef) -> Result<&DestinationBackend, String> {
         let destination = self.resolve(rule, reference)?;
         self.lead_to(&destination)
     }
@@ -99,7 +99,7 @@ impl<'a> Backends<'a> {
                 wanted(ports.collect(), section, reference.port)
             });
         }
-        let service = Place::of(rule).kri_of(kind, &reference.target_ref())?;
+        let service = NameScope::of(rule).kri_of(kind, &reference.target_ref())?;
         reads.note(Dependency::Resource(service.clone()));
         let own: Vec<&Arc<Destination>> = effective::ports(snapshot, &service).collect();
         if !own.is_empty() || rule.zone.is_empty() {
@@ -171,11 +171,11 @@ fn section_of(destination: &Destination) -> &str {
     }
 }
 
-fn plan(context: &Context<'_>, destination: &Destination) -> Result<Backend, String> {
+fn plan(context: &Context<'_>, destination: &Destination) -> Result<DestinationBackend, String> {
     let endpoints = context.snapshot.endpoints.get(&destination.id).cloned().unwrap_or_default();
     let external = external::plan(destination, &endpoints, context.class.system_ca_path.as_deref())?;
     let (cluster, cluster_stats) = context.names.backend(destination);
-    Ok(Backend {
+    Ok(DestinationBackend {
         destination: destination.id.clone(),
         cluster,
         cluster_stats,

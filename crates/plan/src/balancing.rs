@@ -1,4 +1,4 @@
-//! Which endpoint of a destination is called next: MeshLoadBalancingStrategy.
+//! Choice of the next endpoint of a destination: MeshLoadBalancingStrategy.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,9 +8,9 @@ use resources::{
 };
 use topology::DestinationId;
 
-use crate::{Effective, Locality, effective::Found};
+use crate::{Effective, Locality, effective::EffectiveConf};
 
-/// How the endpoints of everything the proxy calls are picked.
+/// Picks endpoints for everything that the proxy calls.
 pub(crate) struct Balancing<'a> {
     effective: &'a Effective<'a>,
 }
@@ -20,23 +20,23 @@ impl<'a> Balancing<'a> {
         Balancing { effective }
     }
 
-    /// By which algorithm; `None` where no policy says so. What is hashed is said with the traffic.
+    /// Returns the algorithm; `None` without a policy. The hash policies belong to the traffic.
     pub fn algorithm(&self, destination: &DestinationId) -> Option<Arc<LoadBalancer>> {
         self.conf(destination)?.load_balancer.as_ref().map(|balancer| Arc::new(balancer.without_hashing()))
     }
 
-    /// What is hashed of traffic to a destination.
+    /// Returns the parts of traffic to a destination that are hashed.
     pub fn hashed(&self, destination: &DestinationId) -> Vec<HashPolicy> {
         self.conf(destination).map(|conf| conf.hashed().to_vec()).unwrap_or_default()
     }
 
-    /// What is hashed of requests that take a route to a destination.
+    /// Returns the parts of requests that are hashed, for requests that take a route to a destination.
     pub fn route(&self, route: &Kri, destination: &Kri) -> Vec<HashPolicy> {
         let found = self.effective.conf_of_route::<MeshLoadBalancingStrategy>(route, destination);
         conf(found).map(|conf| conf.hashed().to_vec()).unwrap_or_default()
     }
 
-    /// Which endpoints are preferred; `None` where what the mesh says is all.
+    /// Returns the preference among endpoints; `None` if only the settings of the mesh count.
     pub fn locality(
         &self,
         destination: &DestinationId,
@@ -57,6 +57,6 @@ impl<'a> Balancing<'a> {
 }
 
 /// Confs were typed before they were merged, so one always reads back.
-fn conf(found: Result<Option<Found<Conf>>, String>) -> Option<Arc<Conf>> {
+fn conf(found: Result<Option<EffectiveConf<Conf>>, String>) -> Option<Arc<Conf>> {
     found.ok().flatten().map(|found| found.conf)
 }

@@ -21,8 +21,9 @@ pub(crate) fn of_destination(effective: &Effective<'_>, destination: &Destinatio
 /// The same as clients have it. An egress that stands for several zones is not left out because of one of them.
 pub(crate) fn of_called(effective: &Effective<'_>, destination: &Destination) -> Option<Arc<Conf>> {
     let conf = of_destination(effective, &destination.id)?;
-    match destination.shared_exit && conf.outlier_detection.is_some() {
-        true => Some(Arc::new(Conf { outlier_detection: None, ..Conf::clone(&conf) })),
-        false => Some(conf),
+    if destination.shared_exit && conf.outlier_detection.is_some() {
+        Some(Arc::new(Conf { outlier_detection: None, ..Conf::clone(&conf) }))
+    } else {
+        Some(conf)
     }
 }

@@ -1,8 +1,9 @@
 //! Classes of proxies: those that call the same in the same way share what is planned for it.
 //!
 //! A class holds everything that planning outbounds looks at, except the mesh, and nothing else, so that
-//! proxies of one class cannot get different outbounds. Two proxies that land in different classes though
-//! they could share one get the same bytes, at the price of planning twice.
+//! proxies of one class cannot get different outbounds. Where outbounds are trimmed, a class reads the destinations that
+//! it may call and no others. Two proxies that land in different classes though they could share one get the
+//! same bytes, at the price of planning twice.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,15 +14,19 @@ use std::{
 
 use resources::{
     Resource,
-    kinds::dataplane::{Dataplane, Networking, Outbound, TransparentProxying},
+    kinds::dataplane::{Dataplane, IpFamilyMode, Networking, Outbound, TransparentProxying},
     labels,
+    naming::Kri,
 };
 
-use topology::ClientClass;
+use topology::{
+    ClientClass,
+    cidr::{Ipv6Prefix, Ipv6Twins},
+};
 
 use crate::{ProxyTraits, Redirection, Reporter, TlsParameters, agent, effective::Applying, locality};
 
-/// What a Dataplane says about its calls. Made once for each version of the Dataplane.
+/// Calls that a Dataplane describes. Made once for each version of the Dataplane.
 #[derive(Debug, Clone)]
 pub struct Calls {
     dataplane: Arc<Resource>,
@@ -45,7 +50,7 @@ impl Calls {
         self
     }
 
-    /// Whether these are the calls of this very version of the Dataplane.
+    /// These are the calls of this very version of the Dataplane.
     pub fn are_of(&self, dataplane: &Arc<Resource>) -> bool {
         Arc::ptr_eq(&self.dataplane, dataplane)
     }
@@ -54,7 +59,7 @@ impl Calls {
         self.networking().map_or(&[], |networking| &networking.outbound)
     }
 
-    /// How traffic is redirected to the proxy, if it is.
+    /// Returns the redirection of traffic to the proxy, if there is one.
     pub fn redirect(&self) -> Option<&TransparentProxying> {
         match &self.told {
             Some(told) => told.as_deref(),
@@ -91,24 +96,26 @@ pub struct Class {
     pub ipv6: bool,
     /// Virtual addresses are bound, so nothing needs to be redirected.
     pub bind_outbounds: bool,
-    /// Whether agents get the list of hostnames.
+    /// Agents get the list of hostnames.
     pub resolves: bool,
     pub system_ca_path: Option<String>,
     pub namespace: Option<String>,
     pub calls: Calls,
     /// Addresses where the application answers, of those where it would be offered something.
     pub taken: BTreeSet<(IpAddr, u16)>,
-    /// Who the proxy is, as far as logs and traces of its calls say so.
+    /// Identity of the proxy in logs and traces of its calls, as far as policies ask for it.
     pub reporter: Option<Arc<Reporter>>,
-    /// What policies prefer endpoints by, of the proxy itself.
+    /// Tags of the proxy itself that policies prefer endpoints by, with their values.
     pub affinities: BTreeMap<String, String>,
     /// The MeshIdentity that it has.
-    pub identity: Option<Arc<str>>,
-    /// What servers see of it, where it is offered only what they let it call.
+    pub identity: Option<Kri>,
+    /// Client class in the eyes of servers. `Some` limits the outbounds to destinations that it may call.
     pub trimmed: Option<ClientClass>,
-    /// Whether calls to the rest are answered.
+    /// Calls to trimmed destinations are answered.
     pub stub: bool,
-    /// How its connections are secured, as far as policies say it.
+    /// IPv6 addresses beside those of IPv4 at which destinations are offered.
+    pub twins: Ipv6Twins,
+    /// TLS parameters of its connections that policies set.
     pub parameters: Option<Arc<TlsParameters>>,
     /// Policies are distinguished by version: a change makes another class of those it selects.
     pub applying: Applying,
@@ -128,6 +135,7 @@ impl Class {
             resolves: agent::resolves(traits, calls.redirect(), calls.outbounds()),
             system_ca_path: traits.system_ca_path.clone(),
             namespace: dataplane.label(labels::K8S_NAMESPACE).map(str::to_owned),
+            twins: twins(traits, calls.redirect(), applying.ipv6_prefix),
             calls,
             taken: BTreeSet::new(),
             affinities: locality::values(dataplane, &applying),
@@ -140,19 +148,52 @@ impl Class {
         }
     }
 
-    /// Whether listeners take connections at their own address; those that are redirected to do not.
+    /// Listeners bind their own address; listeners that traffic is redirected to do not.
     pub(crate) fn binds(&self) -> bool {
         self.bind_outbounds || self.calls.redirect().is_none()
     }
 
     fn key(&self) -> impl Eq + Hash + '_ {
-        let Class { mesh, unified_naming, ipv6, bind_outbounds, resolves, .. } = self;
-        let Class { system_ca_path, namespace, calls, taken, identity, reporter, parameters, .. } = self;
-        let (affinities, trimmed) = (&self.affinities, (&self.trimmed, self.stub));
-        let policies: Vec<_> = self.applying.iter().map(Arc::as_ptr).collect();
-        let traits = (mesh, unified_naming, ipv6, bind_outbounds, resolves, system_ca_path, namespace);
-        (traits, calls, taken, (identity, reporter, parameters, affinities, trimmed), policies)
+        let Class {
+            mesh,
+            unified_naming,
+            ipv6,
+            bind_outbounds,
+            resolves,
+            twins,
+            system_ca_path,
+            namespace,
+            calls,
+            taken,
+            reporter,
+            affinities,
+            identity,
+            trimmed,
+            stub,
+            parameters,
+            applying,
+        } = self;
+        let policies: Vec<_> = applying.iter().map(Arc::as_ptr).collect();
+        let traits = (mesh, unified_naming, ipv6, bind_outbounds, resolves, system_ca_path, namespace, twins);
+        let rights = (identity, trimmed, stub);
+        (traits, calls, taken, (rights, reporter, parameters, affinities), policies)
     }
+}
+
+/// The twins of addresses at which a proxy offers destinations that are not listed. A listener has an address of IPv6
+/// only where nothing is bound and the machine can connect to it: kernels refuse to bind such an address.
+fn twins(
+    traits: &ProxyTraits,
+    redirect: Option<&TransparentProxying>,
+    prefix: Option<Ipv6Prefix>,
+) -> Ipv6Twins {
+    let ProxyTraits { ipv6, ipv6_routed, bind_outbounds, .. } = traits;
+    let is_offered = redirect.is_some() || *bind_outbounds;
+    let without = redirect.is_some_and(|redirect| redirect.ip_family_mode == IpFamilyMode::IPv4);
+    if !is_offered || !*ipv6 || without {
+        return Ipv6Twins::None;
+    }
+    prefix.filter(|_| *ipv6_routed && !*bind_outbounds).map_or(Ipv6Twins::Mapped, Ipv6Twins::Own)
 }
 
 impl PartialEq for Class {

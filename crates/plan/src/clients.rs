@@ -2,12 +2,12 @@
 
 use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 
-use policy::{ClientMatch, InboundRule, Merged, conf};
+use policy::{ClientMatch, InboundRule, MergedPolicy, conf};
 use resources::policy::Shape;
 
 /// The clients that rules tell apart, the most specific first, with what the rules say about each: what
 /// they say about everyone, overridden by what they say about wider groups, and in the end about itself.
-pub(crate) fn told_apart(rules: &[InboundRule]) -> Vec<(ClientMatch, Arc<Merged>)> {
+pub(crate) fn told_apart(rules: &[InboundRule]) -> Vec<(ClientMatch, Arc<MergedPolicy>)> {
     let mut told: Vec<(ClientMatch, &InboundRule)> =
         rules.iter().filter_map(|rule| Some((ClientMatch::of(rule.client.as_ref()?)?, rule))).collect();
     // Stable, so that rules about the same clients stay in the order of their policies.
@@ -40,7 +40,7 @@ fn specificity(client: &ClientMatch) -> (u8, usize, bool) {
     }
 }
 
-/// Whether every client that is meant by `narrower` is meant by `wider` too.
+/// `wider` matches every client that `narrower` matches.
 fn includes(wider: &ClientMatch, narrower: &ClientMatch) -> bool {
     let (wider_sni, wider) = parts(wider);
     let (sni, identity) = parts(narrower);

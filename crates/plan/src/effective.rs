@@ -1,11 +1,11 @@
-//! Which policies are in effect for one proxy, and what they add up to.
+//! Policies in effect for one proxy, merged.
 //!
 //! Planning and inspection ask here and nowhere else, so that what an operator is shown is what the
 //! proxy does. Policies are selected and ordered once per proxy ([`Applying`]); what they say about
 //! destinations is resolved on demand, and an inbound or a destination then only looks up its part.
 //!
-//! Which kinds of policies do anything is said by their rows in [`resources::policy`]. Other kinds are
-//! stored and have no effect; of them only [`selected`] tells.
+//! The rows in [`resources::policy`] say which kinds of policies have an effect. Policies of other kinds are
+//! stored and have no effect; only [`selected`] knows them.
 
 mod idle;
 mod tagged;
@@ -13,7 +13,7 @@ mod tagged;
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
 use policy::{
-    Destinations, FromRule, InboundRule, Merged, Permissions, Policy, PolicySelector, PolicyView,
+    Destinations, FromRule, InboundRule, MergedPolicy, Permissions, Policy, PolicySelector, PolicyView,
     ResourceRule, ResourceRules,
 };
 use resources::{
@@ -24,10 +24,13 @@ use resources::{
         target_ref::{TargetRef, TargetRefKind},
     },
     naming::Kri,
-    policy::{self as row, Shape, Side},
+    policy::{self as row, ProxySide, Shape},
 };
 use serde::de::DeserializeOwned;
-use topology::{ClientClass, Destination, DestinationId, MeshSnapshot, Mode, MtlsMode, Vouched};
+use topology::{
+    ClientClass, Destination, DestinationId, MeshSnapshot, MtlsMode, TrimmingMode, VouchedLabels,
+    cidr::Ipv6Prefix,
+};
 
 use crate::{
     ServerTls,
@@ -52,7 +55,8 @@ pub const KINDS: [Kind; with_effect().1] = {
 /// The kinds with an effect in front, and how many they are.
 const fn with_effect() -> ([Kind; Kind::POLICIES.len()], usize) {
     let mut kinds = [Kind::Mesh; Kind::POLICIES.len()];
-    let (mut at, mut count) = (0, 0);
+    let mut at = 0;
+    let mut count = 0;
     while at < kinds.len() {
         if let Some(PolicyTraits { effect: Some(_), .. }) = Kind::POLICIES[at].descriptor().policy {
             kinds[count] = Kind::POLICIES[at];
@@ -67,14 +71,16 @@ const fn with_effect() -> ([Kind; Kind::POLICIES.len()], usize) {
 #[derive(Debug, Clone, Default)]
 pub struct Applying {
     policies: [Vec<Arc<Policy>>; KINDS.len()],
-    /// The KRI of the MeshIdentity that the proxy is given.
-    pub identity: Option<Arc<str>>,
+    /// The MeshIdentity that the proxy is given.
+    pub identity: Option<Kri>,
     /// A MeshIdentity is to certify the proxy, and it is not given: inbounds without another certificate stay closed.
     pub awaits_identity: bool,
-    /// What servers see of the proxy, where it is offered only what they let it call.
+    /// Client class in the eyes of servers. `Some` limits the outbounds to destinations that it may call.
     pub trimmed: Option<ClientClass>,
-    /// Whether calls to the rest are answered.
+    /// Calls to trimmed destinations are answered.
     pub stub: bool,
+    /// Prefix of IPv6 virtual addresses, if there are any.
+    pub ipv6_prefix: Option<Ipv6Prefix>,
 }
 
 impl Applying {
@@ -82,10 +88,8 @@ impl Applying {
         let candidates: Vec<&Arc<Policy>> = snapshot.candidates(dataplane).collect();
         let by_route = |policy: &&Arc<Policy>| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
         // A policy may select "the proxies that this route selects", which is old and rare.
-        let routes: Vec<Arc<Resource>> = match candidates.iter().any(by_route) {
-            true => snapshot.routes().cloned().collect(),
-            false => Vec::new(),
-        };
+        let routes: Vec<Arc<Resource>> =
+            if candidates.iter().any(by_route) { snapshot.routes().cloned().collect() } else { Vec::new() };
         let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
         let policies = KINDS.map(|kind| {
             let of_kind = candidates.iter().copied().filter(|policy| policy.resource.kind() == kind);
@@ -93,18 +97,19 @@ impl Applying {
         });
         let identity = snapshot.identity_of(dataplane).and_then(|identity| identity.kri(""));
         let trimming = snapshot.trimming(dataplane);
-        let enforced = trimming.active() == Mode::Enforce;
+        let enforced = trimming.active() == TrimmingMode::Enforce;
         Applying {
             policies,
-            identity: identity.map(|kri| kri.to_string().into()),
+            identity,
             awaits_identity: snapshot.awaits_identity(dataplane),
             trimmed: enforced.then(|| ClientClass::of(snapshot, dataplane)),
             stub: enforced && trimming.stub,
+            ipv6_prefix: snapshot.ipv6_prefix,
         }
     }
 
     /// As [`Applying::of`], for a connected proxy, which is given no identity that its token does not vouch for.
-    pub fn of_proxy(snapshot: &MeshSnapshot, dataplane: &Resource, vouched: &Vouched) -> Applying {
+    pub fn of_proxy(snapshot: &MeshSnapshot, dataplane: &Resource, vouched: &VouchedLabels) -> Applying {
         let applying = Applying::of(snapshot, dataplane);
         let chosen = || snapshot.identities.unvouched(dataplane, &snapshot.zone, vouched);
         if applying.identity.is_none() || chosen().is_empty() {
@@ -116,7 +121,7 @@ impl Applying {
     /// The policies for all sidecars of the zone, as far as their kinds say something to an egress.
     pub fn at_egress(snapshot: &MeshSnapshot) -> Applying {
         let policies = KINDS.map(|kind| {
-            let says = kind.descriptor().policy.is_some_and(|traits| traits.is_about(Side::Egress));
+            let says = kind.descriptor().policy.is_some_and(|traits| traits.is_about(ProxySide::Egress));
             let of_kind = snapshot.viewed(kind).filter(|_| says);
             PolicySelector::default()
                 .for_every_sidecar(of_kind, &snapshot.zone)
@@ -138,7 +143,7 @@ impl Applying {
     #[must_use]
     pub fn about_calls(mut self) -> Applying {
         let about = |policy: &Arc<Policy>| {
-            let calls = policy.view.traits.is_about(Side::Outbound) && !policy.view.to.is_empty();
+            let calls = policy.view.traits.is_about(ProxySide::Outbound) && !policy.view.to.is_empty();
             calls || matches!(policy.resource.kind(), Kind::MeshTrace | Kind::MeshProxyPatch)
         };
         self.policies.iter_mut().for_each(|of_kind| of_kind.retain(about));
@@ -161,12 +166,12 @@ pub struct Effective<'a> {
     outbound: [OnceCell<ResourceRules>; KINDS.len()],
 }
 
-/// What policies add up to for one destination: a conf, and where it came from. Proxies that are selected
-/// by the same policies share it.
+/// Merged conf of policies for one destination, and the policies it came from. Proxies that are selected by
+/// the same policies share it.
 #[derive(Debug, Clone)]
-pub struct Found<C> {
+pub struct EffectiveConf<C> {
     pub conf: Arc<C>,
-    pub merged: Arc<Merged>,
+    pub merged: Arc<MergedPolicy>,
 }
 
 impl<'a> Effective<'a> {
@@ -183,7 +188,8 @@ impl<'a> Effective<'a> {
     }
 
     pub fn for_class(snapshot: &'a MeshSnapshot, applying: Applying) -> Effective<'a> {
-        let (routes, outbound) = (OnceCell::new(), Default::default());
+        let routes = OnceCell::new();
+        let outbound = Default::default();
         Effective { snapshot, dataplane: None, applying, routes, outbound }
     }
 
@@ -192,8 +198,9 @@ impl<'a> Effective<'a> {
         self.applying.of_kind(kind)
     }
 
-    /// The rules of a kind for one inbound: kept apart, conditions first, then from the lowest precedence
-    /// to the highest. What all clients get is [`policy::inbound::fold_unconditional`] of them.
+    /// Returns the rules of a kind for one inbound: kept apart, conditions first, then from the lowest
+    /// precedence to the highest. [`policy::inbound::fold_unconditional`] makes of them the conf for all
+    /// clients.
     pub fn inbound_rules(&self, kind: Kind, inbound: &Inbound) -> Vec<InboundRule> {
         policy::inbound::rules(self.of_inbound(kind, inbound))
     }
@@ -212,7 +219,7 @@ impl<'a> Effective<'a> {
         applying.map(|policy| &policy.view).collect()
     }
 
-    /// How an inbound treats its clients: as MeshTLS says, or else as the mesh does.
+    /// Returns the TLS mode of an inbound: MeshTLS sets it, or else the mesh.
     pub fn server_tls(&self, inbound: &Inbound) -> ServerTls {
         let by_policy = || security::mode(&self.inbound_rules(Kind::MeshTLS, inbound));
         match self.server_tls_by_default() {
@@ -224,7 +231,8 @@ impl<'a> Effective<'a> {
         }
     }
 
-    /// How inbounds treat their clients unless a policy says otherwise. A proxy with an identity asks for one.
+    /// Returns the TLS mode of inbounds without a policy. A proxy with an identity requires one of its
+    /// clients.
     pub fn server_tls_by_default(&self) -> ServerTls {
         match self.snapshot.mtls.as_ref().map(|mtls| mtls.mode) {
             _ if self.applying.identity.is_some() => ServerTls::Strict,
@@ -235,7 +243,7 @@ impl<'a> Effective<'a> {
         }
     }
 
-    /// Who may call an inbound; `None` without mTLS, because clients cannot be identified.
+    /// Returns the permissions of an inbound; `None` without mTLS, because clients cannot be identified.
     pub fn permissions(&self, inbound: &Inbound) -> Option<Permissions> {
         if self.server_tls_by_default() == ServerTls::Off {
             return None;
@@ -245,16 +253,20 @@ impl<'a> Effective<'a> {
         Some(policy::permission::resolve(policies, self.dataplane?, inbound, &self.selector(kind)))
     }
 
-    /// Who may pass an egress to what it leads to under these server names; `None` where everyone may.
+    /// Returns the permissions of clients that an egress leads on under these server names; `None` allows
+    /// everyone.
     pub fn permissions_behind(&self, server_names: &[String], forbidden: bool) -> Option<Permissions> {
         let policies = self.policies(Kind::MeshTrafficPermission).iter().map(|policy| &policy.resource);
         let otherwise = self.snapshot.mesh.kri("").filter(|_| !forbidden);
         policy::permission::behind_names(policies, server_names, otherwise)
     }
 
-    /// What the policies of a kind say about a destination; `None` where they say nothing. The error says
-    /// which policies cannot be read.
-    pub fn conf<P: row::Policy>(&self, destination: &DestinationId) -> Result<Option<Found<P::To>>, String> {
+    /// Returns the merged conf of a kind's policies for a destination; `None` if no policy is about it. The
+    /// error names the policies that cannot be read.
+    pub fn conf<P: row::Policy>(
+        &self,
+        destination: &DestinationId,
+    ) -> Result<Option<EffectiveConf<P::To>>, String> {
         match destination {
             DestinationId::Port(kri) => first::<P>(self.outbound(P::KIND).for_destination(kri)),
             DestinationId::Tags(tags) => {
@@ -268,12 +280,16 @@ impl<'a> Effective<'a> {
         &self,
         route: &Kri,
         destination: &Kri,
-    ) -> Result<Option<Found<P::To>>, String> {
+    ) -> Result<Option<EffectiveConf<P::To>>, String> {
         first::<P>(self.outbound(P::KIND).for_route(route, destination))
     }
 
-    /// What the policies of a kind say about a route itself; `None` where they speak of its destination at most.
-    pub fn conf_only_of_route<P: row::Policy>(&self, route: &Kri) -> Result<Option<Found<P::To>>, String> {
+    /// Returns the merged conf of a kind's policies for a route itself; `None` if they are about its
+    /// destination at most.
+    pub fn conf_only_of_route<P: row::Policy>(
+        &self,
+        route: &Kri,
+    ) -> Result<Option<EffectiveConf<P::To>>, String> {
         let rules = &self.outbound(P::KIND).rules;
         first::<P>(rules.get(route).or_else(|| rules.get(&route.without_section())))
     }
@@ -289,7 +305,7 @@ impl<'a> Effective<'a> {
         static NONE: ResourceRules = ResourceRules::NONE;
         let Some(at) = KINDS.iter().position(|known| *known == kind) else { return &NONE };
         self.outbound[at].get_or_init(|| match kind.descriptor().policy {
-            Some(traits) if traits.is_about(Side::Outbound) => {
+            Some(traits) if traits.is_about(ProxySide::Outbound) => {
                 let views = self.policies(kind).iter().map(|policy| &policy.view);
                 let known = MeshReferences { snapshot: self.snapshot, routes: self.routes() };
                 policy::outbound::resolve(views, &known, traits.merge)
@@ -299,7 +315,7 @@ impl<'a> Effective<'a> {
     }
 
     /// The conf of a kind for the proxy as a whole.
-    pub fn proxy(&self, kind: Kind) -> Option<Arc<Merged>> {
+    pub fn proxy(&self, kind: Kind) -> Option<Arc<MergedPolicy>> {
         let confs = self.policies(kind).iter().filter_map(|policy| policy.view.default.clone());
         policy::conf::merged(&confs.collect::<Vec<_>>(), merge_of(kind)?).first().cloned()
     }
@@ -309,7 +325,7 @@ impl<'a> Effective<'a> {
         self.routes().find(kri)
     }
 
-    /// Whether what the policies say depends on which MeshHTTPRoutes there are.
+    /// The MeshHTTPRoutes of the mesh change the meaning of the policies.
     pub fn refers_to_routes(&self) -> bool {
         self.applying.iter().any(|policy| policy.view.refers_to_routes())
     }
@@ -321,24 +337,27 @@ impl<'a> Effective<'a> {
     /// Knows the routes if a policy of the kind selects by one.
     fn selector(&self, kind: Kind) -> PolicySelector<'_> {
         let by_route = |policy: &Arc<Policy>| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
-        match self.policies(kind).iter().any(by_route) {
-            true => self.routes().selector(),
-            false => PolicySelector::default(),
+        if self.policies(kind).iter().any(by_route) {
+            self.routes().selector()
+        } else {
+            PolicySelector::default()
         }
     }
 }
 
-/// How confs of a kind merge; `None` for kinds without an effect.
+/// Returns the way in which confs of a kind merge; `None` for kinds without an effect.
 fn merge_of(kind: Kind) -> Option<Shape> {
     kind.descriptor().policy.filter(|_| KINDS.contains(&kind)).map(|traits| traits.merge)
 }
 
-fn first<P: row::Policy>(rule: Option<&ResourceRule>) -> Result<Option<Found<P::To>>, String> {
+fn first<P: row::Policy>(rule: Option<&ResourceRule>) -> Result<Option<EffectiveConf<P::To>>, String> {
     rule.and_then(|rule| rule.merged().first().cloned()).map(read).transpose()
 }
 
-fn read<C: DeserializeOwned + Send + Sync + 'static>(merged: Arc<Merged>) -> Result<Found<C>, String> {
-    Ok(Found { conf: merged.typed()?, merged })
+fn read<C: DeserializeOwned + Send + Sync + 'static>(
+    merged: Arc<MergedPolicy>,
+) -> Result<EffectiveConf<C>, String> {
+    Ok(EffectiveConf { conf: merged.typed()?, merged })
 }
 
 /// The Dataplanes that a policy selects, by name, whether or not its kind has an effect on them and whether or not it
@@ -367,8 +386,7 @@ pub(crate) fn selected_within<'a>(
     Ok(selected(snapshot, &policy.resource))
 }
 
-/// Whether a policy selects any Dataplane, whether or not its kind has an effect on it. Looks no further than the
-/// first.
+/// The policy selects a Dataplane, with or without an effect on it. Stops at the first.
 pub fn selects_any(snapshot: &MeshSnapshot, policy: &Policy) -> bool {
     let routes = Routes::for_reference(snapshot, &policy.view.top);
     let selector = routes.selector();
@@ -379,7 +397,7 @@ pub fn selects_any(snapshot: &MeshSnapshot, policy: &Policy) -> bool {
     }
 }
 
-/// Whether what an entry of a policy is about exists: a resource, or proxies that serve it by their tags.
+/// The target of an entry of a policy exists: a resource, or proxies that serve it by their tags.
 pub fn knows(snapshot: &MeshSnapshot, policy: &Kri, target: &TargetRef) -> bool {
     let by_tags = match target.kind {
         TargetRefKind::Mesh | TargetRefKind::MeshSubset => return true,

@@ -7,7 +7,7 @@ use resources::kinds::{
 };
 use topology::{Destination, Endpoints};
 
-/// What lies outside the mesh.
+/// Destination outside of the mesh.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct External {
     pub tls: Option<ExternalTls>,
@@ -38,7 +38,7 @@ impl std::fmt::Debug for ExternalTls {
     }
 }
 
-/// Who must have signed the certificate.
+/// Authorities that must have signed the certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ExternalAuthorities {
     Anyone,
@@ -78,7 +78,7 @@ pub(crate) fn plan(
     }
 }
 
-/// How the proxy at the end of the mesh calls a destination outside.
+/// Plans the connection of the proxy at the end of the mesh to a destination outside.
 pub(crate) fn behind_egress(
     destination: &Destination,
     endpoints: &Endpoints,
@@ -131,7 +131,8 @@ fn originate(
     })
 }
 
-/// What the user lists, else the server name, else the addresses that are called.
+/// Returns the names to verify: those that the user lists, else the server name, else the addresses that are
+/// called.
 fn names(verification: &Verification, endpoints: &Endpoints) -> Vec<San> {
     let listed = verification.subject_alt_names.as_deref().unwrap_or_default();
     if !listed.is_empty() {
@@ -164,7 +165,7 @@ pub(crate) fn tls_version(version: &tls::TlsVersion) -> Option<TlsVersion> {
     }
 }
 
-/// What stands in the first line of each in PEM form.
+/// Texts in the first line of each in PEM form.
 const CERTIFICATE: &str = "CERTIFICATE-----";
 const KEY: &str = "PRIVATE KEY-----";
 
@@ -185,8 +186,9 @@ fn pem(field: &str, source: &DataSource, what: &str) -> Result<String, String> {
         }
         _ => return Err(format!("{path} is empty; give secret, inline or inlineString")),
     };
-    match text.contains(what) {
-        true => Ok(text),
-        false => Err(format!("{path} is not in PEM form: it has no line with {what:?}")),
+    if text.contains(what) {
+        Ok(text)
+    } else {
+        Err(format!("{path} is not in PEM form: it has no line with {what:?}"))
     }
 }

@@ -41,7 +41,7 @@ pub struct ClientFaults {
 pub struct RuleFaults {
     /// The policy of the rule.
     pub policy: Kri,
-    /// Whose requests are meant; `None` for everyone's.
+    /// Clients whose requests are affected; `None` affects everyone's.
     pub clients: Option<Vec<ClientMatch>>,
     pub faults: Vec<Fault>,
 }
@@ -50,16 +50,16 @@ pub struct RuleFaults {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Fault {
     /// Answer with this status instead of the application.
-    pub abort: Option<Chance<u16>>,
+    pub abort: Option<FaultShare<u16>>,
     /// Hold the request back.
-    pub delay: Option<Chance<Duration>>,
+    pub delay: Option<FaultShare<Duration>>,
     /// Send the response with so many kbps.
-    pub bandwidth: Option<Chance<u32>>,
+    pub bandwidth: Option<FaultShare<u32>>,
 }
 
-/// What happens to a share of all requests.
+/// Event that happens to a share of all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Chance<T> {
+pub struct FaultShare<T> {
     pub what: T,
     pub millionths: u32,
 }
@@ -132,25 +132,25 @@ impl Fault {
         let abort = fault.abort.as_ref().filter(|abort| FINAL_STATUSES.contains(&abort.http_status));
         let delay = fault.delay.as_ref().and_then(|delay| {
             let time = delay.value.and_then(GoDuration::to_std).filter(|time| !time.is_zero())?;
-            Some(Chance::of(time, delay.percentage.as_ref()))
+            Some(FaultShare::of(time, delay.percentage.as_ref()))
         });
         Fault {
             abort: abort.and_then(|abort| {
-                Some(Chance::of(u16::try_from(abort.http_status).ok()?, abort.percentage.as_ref()))
+                Some(FaultShare::of(u16::try_from(abort.http_status).ok()?, abort.percentage.as_ref()))
             }),
             delay,
             bandwidth: fault
                 .response_bandwidth
                 .as_ref()
-                .and_then(|limit| Some(Chance::of(limit.kbps()?, limit.percentage.as_ref()))),
+                .and_then(|limit| Some(FaultShare::of(limit.kbps()?, limit.percentage.as_ref()))),
         }
     }
 }
 
-impl<T> Chance<T> {
-    fn of(what: T, percentage: Option<&IntOrString>) -> Chance<T> {
+impl<T> FaultShare<T> {
+    fn of(what: T, percentage: Option<&IntOrString>) -> FaultShare<T> {
         let percent = percentage.and_then(IntOrString::millionths).unwrap_or_default();
         let millionths = (percent / PERCENTS_OF_ALL).clamp(0, ALL);
-        Chance { what, millionths: u32::try_from(millionths).unwrap_or_default() }
+        FaultShare { what, millionths: u32::try_from(millionths).unwrap_or_default() }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use resources::kinds::mesh_health_check::{Conf, Grpc, Http, MeshHealthCheck, Tcp};
 use topology::{DestinationId, Protocol};
 
-use crate::{Backend, Code, Effective, Problem};
+use crate::{Code, DestinationBackend, Effective, Finding};
 
-/// How the endpoints of a destination are checked, and what holds when too few of them are healthy.
+/// Health checks of a destination's endpoints, and the behaviour when too few of them are healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HealthChecks {
     pub conf: Arc<Conf>,
@@ -15,7 +15,7 @@ pub struct HealthChecks {
     pub probe: Option<Probe>,
 }
 
-/// How an endpoint is asked.
+/// Request that checks an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Probe {
     Http(Http),
@@ -53,18 +53,19 @@ pub(crate) fn of_destination(
 
 /// Destinations that a policy wants checked, by connections, which it does not do for those that speak HTTP
 /// unless it says that requests are not to be checked.
-pub(crate) fn unchecked(effective: &Effective<'_>, backends: &[Backend]) -> Vec<Problem> {
+pub(crate) fn unchecked(effective: &Effective<'_>, backends: &[DestinationBackend]) -> Vec<Finding> {
     let wants =
         |checks: &HealthChecks| checks.probe.is_none() && checks.conf.tcp.as_ref().is_some_and(Tcp::enabled);
     let unchecked = backends.iter().filter(|backend| backend.health.as_ref().is_some_and(wants));
-    let problem = |backend: &Backend| {
+    let finding = |backend: &DestinationBackend| {
         let found = effective.conf::<MeshHealthCheck>(&backend.destination).ok().flatten()?;
         let policy = found.merged.origins.last()?.without_section();
-        let (cluster, protocol) = (&backend.cluster, backend.protocol.word());
+        let cluster = &backend.cluster;
+        let protocol = backend.protocol.word();
         let text = format!(
             "{policy}: endpoints of {cluster} are not checked: it speaks {protocol}, and the policy checks tcp only"
         );
-        Some(Problem::about(Code::UncheckedDestination, policy, text))
+        Some(Finding::about(Code::UncheckedDestination, policy, text))
     };
-    unchecked.filter_map(problem).collect()
+    unchecked.filter_map(finding).collect()
 }

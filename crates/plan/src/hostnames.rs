@@ -1,8 +1,9 @@
 //! Hostnames that the application behind a proxy can call, and where each of their ports leads.
 //!
-//! A hostname has one owner, because a query names no port. What the Dataplane itself lists comes first, and nothing
-//! else is offered under such a hostname. Services bring theirs in their status. A VirtualOutbound takes over a hostname
-//! of a service and keeps what the service offers at other ports, so that only what is claimed twice is lost.
+//! A hostname has one owner, because a query names no port. Hostnames that the Dataplane itself lists come
+//! first, and nothing else is offered under them. Services bring theirs in their status. A VirtualOutbound
+//! takes over a hostname of a service and keeps what the service offers at other ports, so that only what is
+//! claimed twice is lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,17 +14,18 @@ use std::{
 
 use resources::{Key, naming::Kri};
 use topology::{
-    Destination, DestinationId, HostConflict, MeshSnapshot, TakenOver, VirtualHost, VirtualHosts, VirtualPort,
+    Destination, DestinationId, HostConflict, MeshSnapshot, TakenOver, VirtualHost, VirtualHosts,
+    VirtualPort, cidr::Ipv6Twins,
 };
 
-/// What can be called by name.
+/// Hostnames that applications can call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Hostnames {
     pub by_name: BTreeMap<Arc<str>, Hostname>,
     /// Claims that lost, sorted.
     pub conflicts: BTreeSet<HostnameConflict>,
-    /// Whether queries for addresses of IPv6 are answered, too.
-    pub ipv6: bool,
+    /// Answers to queries for addresses of IPv6.
+    pub twins: Ipv6Twins,
 }
 
 /// One hostname.
@@ -34,14 +36,14 @@ pub struct Hostname {
     pub ports: BTreeMap<u16, HostnamePort>,
 }
 
-/// What is offered at one port of a hostname.
+/// Destination offered at one port of a hostname.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostnamePort {
     pub origin: HostnameOrigin,
     pub destination: DestinationId,
 }
 
-/// Who says that there is a hostname.
+/// Origin of a hostname.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostnameOrigin {
     /// An outbound that the Dataplane lists.
@@ -127,8 +129,8 @@ impl fmt::Display for HostnamePort {
     }
 }
 
-/// What a VirtualOutbound claims that something else claims, too; the winner has it. Looks at all conflicts of the mesh:
-/// for the answer to one write, not for every change.
+/// Returns claims of a VirtualOutbound that something else makes, too, each with its winner. Looks at all
+/// conflicts of the mesh: for the answer to one write, not for every change.
 pub fn claimed_twice(snapshot: &MeshSnapshot, policy: &str) -> BTreeSet<HostnameConflict> {
     let of_policy = |port: &HostnamePort| match &port.origin {
         HostnameOrigin::VirtualOutbound(name) => &**name == policy,
@@ -175,7 +177,9 @@ impl Hostnames {
         for (port, loser) in claims {
             let winner = known.ports.get(port).unwrap_or(owner);
             if winner.destination != loser.destination {
-                let (hostname, winner, loser) = (hostname.into(), winner.clone(), loser.clone());
+                let hostname = hostname.into();
+                let winner = winner.clone();
+                let loser = loser.clone();
                 self.conflicts.insert(HostnameConflict { hostname, port: *port, winner, loser });
             }
         }
@@ -201,7 +205,8 @@ impl Hostnames {
             };
             match known.ports.values().next() {
                 Some(owner) if owner.origin != offered.origin => {
-                    let (winner, loser) = (owner.clone(), offered.clone());
+                    let winner = owner.clone();
+                    let loser = offered.clone();
                     let hostname = hostname.as_str().into();
                     self.conflicts.insert(HostnameConflict { hostname, port, winner, loser });
                 }
@@ -229,7 +234,8 @@ impl Hostnames {
         for (port, loser) in taken_over {
             match hostname.ports.get(&port) {
                 Some(winner) => {
-                    let (hostname, winner) = (host.hostname.clone(), winner.clone());
+                    let hostname = host.hostname.clone();
+                    let winner = winner.clone();
                     self.conflicts.insert(HostnameConflict { hostname, port, winner, loser });
                 }
                 None => {

@@ -1,4 +1,4 @@
-//! Where the proxy accepts traffic for its application.
+//! Inbounds: listeners that accept traffic for the application.
 
 mod policies;
 
@@ -15,7 +15,7 @@ use resources::{
 use topology::Protocol;
 
 use crate::{
-    ClientTimeouts, Code, Faults, Inbound, OwnContext, Problem, RateLimits, Timeouts, breakers, ip_of,
+    ClientTimeouts, Code, Faults, Finding, Inbound, OwnContext, RateLimits, Timeouts, breakers, ip_of,
     is_http, names::InboundFacts, port_of,
 };
 
@@ -28,15 +28,15 @@ pub(crate) const UNIFIED_NAME: &str = "kuma.io/unified-name";
 const OWN_LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// All of them, whatever their state: that only decides whether others call them.
-pub(crate) fn plan(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Vec<Inbound> {
+pub(crate) fn plan(context: &OwnContext<'_>, findings: &mut Vec<Finding>) -> Vec<Inbound> {
     let mut planned: Vec<Inbound> = Vec::new();
     let mut taken = BTreeSet::new();
     let mut listeners = BTreeSet::new();
     for spec in &context.networking.inbound {
         let whose = format!("inbound {}", spec.section_name());
-        let Some(inbound) = one(context, spec, &whose, problems) else { continue };
+        let Some(inbound) = one(context, spec, &whose, findings) else { continue };
         if !taken.insert((inbound.address, inbound.port)) {
-            problems.push(Problem::new(
+            findings.push(Finding::new(
                 Code::PortConflict,
                 format!(
                     "{whose}: another inbound already listens at {}:{}; the first one is used",
@@ -46,7 +46,7 @@ pub(crate) fn plan(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Vec
             continue;
         }
         if !listeners.insert(inbound.names.listener.clone()) {
-            problems.push(Problem::new(
+            findings.push(Finding::new(
                 Code::NameConflict,
                 format!(
                     "{whose}: another inbound is already called {}; give one of them another name",
@@ -57,7 +57,7 @@ pub(crate) fn plan(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Vec
         }
         let same_cluster = planned.iter().find(|other| other.names.cluster == inbound.names.cluster);
         if let Some(other) = same_cluster.filter(|other| other.workload != inbound.workload) {
-            problems.push(Problem::new(Code::SharedCluster, format!(
+            findings.push(Finding::new(Code::SharedCluster, format!(
                 "{whose}: shares the cluster {} with an inbound whose application is at {}; its traffic goes there too",
                 inbound.names.cluster, other.workload.0
             )));
@@ -71,20 +71,20 @@ fn one(
     context: &OwnContext<'_>,
     spec: &dataplane::Inbound,
     whose: &str,
-    problems: &mut Vec<Problem>,
+    findings: &mut Vec<Finding>,
 ) -> Option<Inbound> {
-    let address = ip_of(spec.address_in(context.networking), whose, problems)?;
-    let port = port_of(spec.port, whose, problems)?;
-    let service_address = ip_of(spec.service_address_in(context.networking), whose, problems)?;
-    let service_port = port_of(spec.service_port(), whose, problems)?;
+    let address = ip_of(spec.address_in(context.networking), whose, findings)?;
+    let port = port_of(spec.port, whose, findings)?;
+    let service_address = ip_of(spec.service_address_in(context.networking), whose, findings)?;
+    let service_port = port_of(spec.service_port(), whose, findings)?;
     let section: SectionName = match spec.section_name().parse() {
         Ok(section) => section,
         Err(error) => {
-            problems.push(Problem::new(Code::InvalidAddress, format!("{whose}: {error}")));
+            findings.push(Finding::new(Code::InvalidAddress, format!("{whose}: {error}")));
             return None;
         }
     };
-    let protocol = protocol_of(spec, whose, problems);
+    let protocol = protocol_of(spec, whose, findings);
     let service = spec.tags.get(labels::SERVICE).map(String::as_str);
     let redirected = context.redirect().is_some();
     let tags = if spec.tags.is_empty() {
@@ -94,7 +94,7 @@ fn one(
     };
     let tls = context.effective.server_tls(spec);
     let policies = InboundPolicies::of(context.effective, spec);
-    policies.report(whose, tls, problems);
+    policies.report(whose, tls, findings);
     let timeouts = Timeouts::of_inbound(&policies.timeouts, protocol);
     Some(Inbound {
         names: context.names.inbound(InboundFacts {
@@ -126,7 +126,7 @@ fn one(
     })
 }
 
-fn protocol_of(spec: &dataplane::Inbound, whose: &str, problems: &mut Vec<Problem>) -> Protocol {
+fn protocol_of(spec: &dataplane::Inbound, whose: &str, findings: &mut Vec<Finding>) -> Protocol {
     let word = match spec.protocol.as_str() {
         "" => spec.tags.get(labels::PROTOCOL).map_or("", String::as_str),
         word => word,
@@ -139,7 +139,7 @@ fn protocol_of(spec: &dataplane::Inbound, whose: &str, problems: &mut Vec<Proble
         Named::Tcp => Protocol::Tcp,
         Named::Other(unknown) => {
             if !unknown.is_empty() {
-                problems.push(Problem::new(Code::UnknownProtocol, format!(
+                findings.push(Finding::new(Code::UnknownProtocol, format!(
                     "{whose}: protocol {unknown:?} is not one of grpc, http, http2, kafka, tcp; it is proxied as tcp"
                 )));
             }

@@ -1,9 +1,10 @@
 //! The plan of one proxy, in terms of the mesh.
 //!
-//! `for_proxy` is a pure function of a snapshot and of what is known about the proxy. Names are
-//! chosen here, once per proxy ([`names`]), and travel with what they name: nothing downstream looks
-//! anything up by string. What cannot be planned becomes one of the plan's `problems`, and the rest of
-//! the proxy works.
+//! Planning is a pure function of a snapshot and of what is known about the proxy. Names are chosen here,
+//! once per proxy ([`names`]), and travel with what they name: nothing downstream looks anything up by
+//! string. Each part that cannot be planned becomes one of the plan's `findings`, and the rest of the proxy
+//! works. A plan has two halves: [`OwnPlan`], and for each mesh a [`SharedPlan`], which all members of a
+//! [`ProxyClass`] have in common. `for_proxy` makes both for a sidecar.
 //!
 //! Every part of a plan can be hashed, so that what is made of it is found again by its content.
 //!
@@ -23,7 +24,7 @@ pub mod effective;
 mod external;
 mod faults;
 mod health_checks;
-mod held;
+mod held_destinations;
 mod hostnames;
 mod inbound;
 mod locality;
@@ -33,7 +34,7 @@ pub mod names;
 mod outbound;
 mod passthrough;
 pub mod patches;
-pub mod problem;
+mod pipeline;
 mod proxy;
 mod rate_limits;
 mod reachable;
@@ -78,43 +79,45 @@ use retries::OutboundRetries;
 use timeouts::OutboundTimeouts;
 use tracing::Traces;
 
-pub use access_logs::{AccessLog, Line, LogFilter, LogSink, Record, RecordValue};
+pub use access_logs::{AccessLog, AccessLogFormat, LogFilter, LogSink, Record, RecordValue};
 pub use agent::{AgentConfiguration, AgentPart, spelled};
-pub use backend::Backend;
+pub use backend::DestinationBackend;
 pub use class::{Calls, Class};
 pub use effective::{Applying, Effective};
 pub use external::{External, ExternalAuthorities, ExternalTls, San, TlsVersion};
-pub use faults::{Chance, ClientFaults, Fault, Faults, RuleFaults};
+pub use faults::{ClientFaults, Fault, FaultShare, Faults, RuleFaults};
 pub use health_checks::{HealthChecks, Probe};
-pub use held::{Held, callable, never_trimmed};
+pub use held_destinations::{HeldDestinations, callable, never_trimmed};
 pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames, claimed_twice};
 pub use locality::{Affinity, EndpointRank, Locality};
 pub use meanings::{Meaning, Role, address_stats, meanings};
-pub use metrics::{CertificateFiles, Counting, Metrics, MetricsCollector, MetricsPage};
+pub use metrics::{CertificateFiles, Counting, MetricsCollector, MetricsPage, ProxyMetrics};
 pub use names::{
-    AdminNames, AgentNames, InboundNames, ListenerNames, Names, OutboundNames, PassthroughNames, SecretNames,
-    StubNames, SystemNames,
+    AdminNames, AgentNames, AuthoritiesSecret, CertificateSecret, InboundNames, ListenerNames, NamingScheme,
+    OutboundNames, PassthroughNames, SecretNames, StubNames, SystemNames,
 };
 pub use passthrough::{Host, PassthroughMatch, PassthroughProtocol};
 pub use patches::Patches;
-pub use problem::{Code, Problem};
-pub use proxy::{Admin, AdminTarget, AdminTls, ProxyKind, ProxyTraits};
+pub use pipeline::{Impact, JointResource, OwnPlan, ProxyClass, SharedPlan};
+pub use proxy::{Admin, AdminTarget, AdminTls, ProxyKind, ProxyTraits, ZoneProxyKind};
 pub use rate_limits::{ClientLimit, Rate, RateLimits, RequestLimit};
 pub use reads::{Dependency, Reads};
 pub use redirection::Redirection;
+pub use resources::finding::{Code, Finding};
 pub use retries::Retry;
-pub use route::{Action, Change, Route, Routing, Share, is_http};
+pub use route::{Route, RouteAction, RouteFilter, Routing, Share, is_http};
 pub use security::{Security, TlsParameters, in_words, token_flags};
-pub use stub::{Refusal, Stub};
+pub use stub::{PolicyRefusal, Stub};
 pub use telemetry::{Collector, Reporter};
 pub use timeouts::{ClientTimeouts, ConnectionTimeouts, RequestTimeouts, Timeouts};
 
 pub use tracing::{Sampling, SpanTag, Tracer, Tracing};
 pub use zone_proxy::{
-    Lane, LaneEnd, Passage, ZoneBackend, ZoneClass, ZoneImpact, ZoneListener, ZoneProxy, ZoneServer, merged,
+    FilterChain, TlsTermination, ZoneBackend, ZoneClass, ZoneListener, ZonePlan, ZoneProxy, ZoneServer,
+    merged,
 };
 
-/// Why there is no plan at all.
+/// Reason why there is no plan at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -131,78 +134,60 @@ pub enum Error {
 }
 
 /// Everything a sidecar must do.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyPlan {
-    pub mesh: Arc<str>,
-    pub inbounds: Vec<Inbound>,
-    pub outbounds: Vec<Outbound>,
-    /// Every destination that outbounds and their routes lead to, each once.
-    pub backends: Vec<Backend>,
-    /// What the application can call by name.
-    pub hostnames: Hostnames,
-    /// What its agent is sent of these.
-    pub records: Option<AgentPart>,
-    /// What answers calls to destinations that were trimmed.
-    pub stub: Option<Stub>,
-    pub passthrough: Vec<Passthrough>,
-    /// What logs and spans are sent to.
-    pub collectors: Vec<Collector>,
-    /// How requests are traced, both ways.
-    pub tracing: Option<Arc<Tracing>>,
-    pub admin: Option<Admin>,
-    /// `None` where no MeshMetric asks for them.
-    pub metrics: Option<Metrics>,
-    /// `None` where its agent reads nothing.
-    pub agent: Option<AgentConfiguration>,
-    /// What secures inbounds and outbounds; `None` while mTLS is off.
-    pub security: Option<Security>,
-    /// What is changed when all this is configured.
-    pub patches: Option<Patches>,
-    /// What the Dataplane or a route asks for and cannot have, each with its reason.
-    pub problems: Vec<Problem>,
+    pub own: OwnSidecar,
+    pub outgoing: Outgoing,
 }
 
-/// What a proxy does that no other proxy does: accept traffic, and offer its own interfaces.
+impl ProxyPlan {
+    /// Requests of the Dataplane or of a route that cannot be met, each with its reason.
+    pub fn findings(&self) -> Vec<Finding> {
+        self.own.findings.iter().chain(&self.outgoing.findings).cloned().collect()
+    }
+}
+
+/// Part of a plan that only one proxy has: its inbounds and its own interfaces.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Own {
+pub struct OwnSidecar {
     pub mesh: Arc<str>,
     pub inbounds: Vec<Inbound>,
     pub passthrough: Vec<Passthrough>,
-    /// What logs and spans are sent to, those of calls included.
+    /// Collectors that logs and spans are sent to, those of calls included.
     pub collectors: Vec<Collector>,
-    /// How requests that come in are traced.
+    /// Tracing of incoming requests.
     pub tracing: Option<Arc<Tracing>>,
     pub admin: Option<Admin>,
-    pub metrics: Option<Metrics>,
+    pub metrics: Option<ProxyMetrics>,
     /// `None` where its agent reads nothing.
     pub agent: Option<AgentConfiguration>,
-    /// What secures inbounds and outbounds; `None` while mTLS is off.
+    /// Mutual TLS of inbounds and outbounds; `None` while mTLS is off.
     pub security: Option<Security>,
-    /// What is changed when all this is configured.
+    /// Changes to the finished configuration.
     pub patches: Option<Patches>,
-    pub problems: Vec<Problem>,
+    pub findings: Vec<Finding>,
 }
 
-/// What all proxies of a class do: offer destinations to their applications.
+/// Part of a plan that all proxies of a class share: the destinations offered to their applications.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
     pub mesh: Arc<str>,
     pub outbounds: Vec<Outbound>,
     /// Every destination that outbounds and their routes lead to, each once.
-    pub backends: Vec<Backend>,
-    /// What applications can call by name.
+    pub backends: Vec<DestinationBackend>,
+    /// Names that applications can call.
     pub hostnames: Hostnames,
-    /// What agents are sent of these; `None` where they do not answer queries.
+    /// Records of these for agents; `None` if agents do not answer queries.
     pub records: Option<AgentPart>,
-    /// What answers calls to destinations that were trimmed; `None` where none is wanted.
+    /// Answer to calls to destinations that were trimmed; `None` without an answer.
     pub stub: Option<Stub>,
-    /// How requests that go out are traced.
+    /// Tracing of outgoing requests.
     pub tracing: Option<Arc<Tracing>>,
     pub security: Option<Security>,
-    /// What is changed when all this is configured.
+    /// Changes to the finished configuration.
     pub patches: Option<Patches>,
-    pub problems: Vec<Problem>,
-    /// What of the mesh all this was made from.
+    pub findings: Vec<Finding>,
+    /// Parts of the mesh that this plan was made from.
     pub reads: Reads,
 }
 
@@ -219,12 +204,12 @@ impl Outgoing {
 /// Accept traffic for the application.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Inbound {
-    /// Which inbound of the Dataplane: the section of its KRI.
+    /// Section of the inbound in the KRI of the Dataplane.
     pub section: SectionName,
     pub names: InboundNames,
     pub address: IpAddr,
     pub port: u16,
-    /// Where the application listens.
+    /// Address where the application listens.
     pub workload: (IpAddr, u16),
     pub protocol: Protocol,
     /// Count what is asked of the application, which is a Kafka broker.
@@ -233,18 +218,18 @@ pub struct Inbound {
     /// Off under transparent proxying, where traffic arrives at one port and is handed over.
     pub bind: bool,
     pub reuse_port: bool,
-    /// Whether addresses of IPv6 count as internal too.
+    /// Addresses of IPv6 count as internal too.
     pub ipv6: bool,
     /// Reach the application from the loopback source 127.0.0.6 / ::6 (transparent proxying).
     pub from_loopback_source: bool,
-    /// What tools find out about the listener: its tags, or its unified name when it has none.
+    /// Metadata of the listener for tools: its tags, or its unified name when it has none.
     pub tags: BTreeMap<String, String>,
     /// `None` while mTLS is off: clients have no certificates to tell them apart by.
     pub permissions: Option<policy::Permissions>,
     pub timeouts: Timeouts,
-    /// What certain clients get instead; the first that matches counts.
+    /// Timeouts of certain clients instead; the first that matches counts.
     pub clients: Vec<ClientTimeouts>,
-    /// When the application gets no more.
+    /// Limits and failures at which the application gets no more traffic.
     pub breaker: Option<Arc<mesh_circuit_breaker::Conf>>,
     pub faults: Faults,
     pub limits: RateLimits,
@@ -273,16 +258,16 @@ pub struct Outbound {
     pub ipv6: bool,
     pub protocol: Protocol,
     pub routing: Routing,
-    /// What tools find out about the listener: its tags, or its unified name.
+    /// Metadata of the listener for tools: its tags, or its unified name.
     pub tags: BTreeMap<String, String>,
-    /// How long a connection may rest whose requests are not looked at.
+    /// Idle timeout of connections whose requests are not looked at.
     pub idle: Duration,
-    /// How long the headers of a request may take.
+    /// Time limit for the headers of a request.
     pub request_headers: Duration,
-    /// How often a connection is attempted whose requests are not looked at.
+    /// Limit of attempts to connect, for connections whose requests are not looked at.
     pub connect_attempts: Option<u32>,
     pub logs: Vec<AccessLog>,
-    /// What decides which endpoint gets a connection whose requests are not looked at.
+    /// Hash policies that choose the endpoint of a connection whose requests are not looked at.
     pub hashed: Vec<HashPolicy>,
 }
 
@@ -293,47 +278,47 @@ pub struct Passthrough {
     pub address: IpAddr,
     pub port: u16,
     pub direction: Direction,
-    /// Whether the traffic goes on from here; when not, it is accepted and ends.
+    /// Forward the traffic; otherwise accept and end it.
     pub allowed: bool,
-    /// What goes on all the same.
+    /// Traffic that is forwarded all the same.
     pub ways: Arc<[PassthroughMatch]>,
     /// `None` for what the application sends: the proxy decides.
     pub reuse_port: Option<bool>,
     pub logs: Vec<AccessLog>,
 }
 
-/// What planning a proxy's own part looks at, gathered once.
+/// Input for planning a proxy's own part, gathered once.
 struct OwnContext<'a> {
     snapshot: &'a MeshSnapshot,
     mesh: Option<&'a Mesh>,
     traits: &'a ProxyTraits,
     dataplane: &'a Resource,
     networking: &'a Networking,
-    names: Names,
+    names: NamingScheme,
     effective: &'a Effective<'a>,
     logs: &'a Logs<'a>,
 }
 
 impl OwnContext<'_> {
-    /// How traffic is redirected to the proxy, if it is.
+    /// Returns the redirection of traffic to the proxy, if there is one.
     fn redirect(&self) -> Option<&TransparentProxying> {
         self.networking.transparent_proxying.as_ref().filter(|_| !self.traits.bind_outbounds)
     }
 }
 
-/// What planning a class's outbounds looks at, gathered once.
+/// Input for planning a class's outbounds, gathered once.
 struct Context<'a> {
     snapshot: &'a MeshSnapshot,
     mesh: Option<&'a Mesh>,
     class: &'a Class,
-    names: Names,
+    names: NamingScheme,
     effective: &'a Effective<'a>,
     timeouts: &'a OutboundTimeouts<'a>,
     retries: &'a OutboundRetries<'a>,
     logs: &'a Logs<'a>,
     balancing: &'a Balancing<'a>,
     reads: &'a Recorder,
-    held: Option<&'a Held>,
+    held: Option<&'a HeldDestinations>,
 }
 
 /// Plans the proxy of the Dataplane named in `traits`.
@@ -347,39 +332,7 @@ pub fn for_proxy(snapshot: &MeshSnapshot, traits: &ProxyTraits) -> Result<ProxyP
         taken if taken.is_empty() => outgoing,
         taken => self::outgoing(snapshot, &Class { taken, ..class }),
     };
-    let Own {
-        mesh,
-        inbounds,
-        passthrough,
-        collectors,
-        tracing,
-        admin,
-        metrics,
-        agent,
-        security,
-        patches,
-        mut problems,
-    } = own;
-    let Outgoing { outbounds, backends, hostnames, records, stub, .. } = outgoing;
-    problems.extend(outgoing.problems);
-    Ok(ProxyPlan {
-        mesh,
-        inbounds,
-        outbounds,
-        backends,
-        hostnames,
-        records,
-        stub,
-        passthrough,
-        collectors,
-        tracing,
-        admin,
-        metrics,
-        agent,
-        security,
-        patches,
-        problems,
-    })
+    Ok(ProxyPlan { own, outgoing })
 }
 
 /// The Dataplane of a proxy.
@@ -389,14 +342,14 @@ pub fn dataplane<'a>(snapshot: &'a MeshSnapshot, traits: &ProxyTraits) -> Result
 }
 
 /// Plans what the proxy of the Dataplane named in `traits` does that no other does.
-pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -> Result<Own, Error> {
+pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -> Result<OwnSidecar, Error> {
     let missing = || (traits.mesh.clone(), traits.name.clone());
     let dataplane = dataplane(snapshot, traits)?;
     let Some(networking) = dataplane.spec.get::<Dataplane>().and_then(|spec| spec.networking.as_ref()) else {
         let (mesh, name) = missing();
         return Err(Error::NoNetworking { mesh, name });
     };
-    let names = Names::chosen(traits.unified_naming);
+    let names = NamingScheme::chosen(traits.unified_naming);
     let effective = &Effective::for_proxy(snapshot, dataplane, applying.clone());
     let mesh = snapshot.mesh.spec.get::<Mesh>();
     let reporter = &Reporter::of(traits, dataplane);
@@ -405,29 +358,29 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
     let traces = Traces { snapshot, names, effective, reporter, system_ca_path };
     let networking = &*redirection::networking(traits.redirection, networking);
     let context = OwnContext { snapshot, mesh, traits, dataplane, networking, names, effective, logs };
-    let mut problems = Vec::new();
-    security::problems(&context, &mut problems);
-    let mut collectors = logs.clusters(traits, &mut problems);
-    collectors.extend(traces.collector(traits, &mut problems));
-    let inbounds = inbound::plan(&context, &mut problems);
-    let metrics = metrics::plan(&context, &inbounds, &mut problems);
-    let mut own = Own {
+    let mut findings = Vec::new();
+    security::findings(&context, &mut findings);
+    let mut collectors = logs.clusters(traits, &mut findings);
+    collectors.extend(traces.collector(traits, &mut findings));
+    let inbounds = inbound::plan(&context, &mut findings);
+    let metrics = metrics::plan(&context, &inbounds, &mut findings);
+    let mut own = OwnSidecar {
         mesh: snapshot.name.clone(),
         agent: AgentConfiguration::of(&context, metrics.as_ref()),
         metrics,
         inbounds,
-        passthrough: system::passthrough(&context, &mut problems),
+        passthrough: system::passthrough(&context, &mut findings),
         collectors,
         tracing: traces.plan(),
-        admin: system::admin(&networking.address, names, traits, &mut problems),
-        security: Security::of(context.snapshot, names, applying.identity.as_deref(), || {
+        admin: system::admin(&networking.address, names, traits, &mut findings),
+        security: Security::of(context.snapshot, names, applying.identity.as_ref(), || {
             TlsParameters::of(applying)
         }),
-        patches: Patches::of(effective, &mut problems),
-        problems,
+        patches: Patches::of(effective, &mut findings),
+        findings,
     };
     let misnamed = patches::of_own(&own, names);
-    own.problems.extend(misnamed);
+    own.findings.extend(misnamed);
     Ok(own)
 }
 
@@ -437,8 +390,8 @@ pub fn outgoing(snapshot: &MeshSnapshot, class: &Class) -> Outgoing {
 }
 
 /// As [`outgoing`], while a class is held.
-pub fn outgoing_while(snapshot: &MeshSnapshot, class: &Class, held: Option<&Held>) -> Outgoing {
-    let names = Names::chosen(class.unified_naming);
+pub fn outgoing_while(snapshot: &MeshSnapshot, class: &Class, held: Option<&HeldDestinations>) -> Outgoing {
+    let names = NamingScheme::chosen(class.unified_naming);
     let effective = &Effective::for_class(snapshot, class.applying.clone());
     let timeouts = &OutboundTimeouts::of(effective);
     let retries = &OutboundRetries::of(effective);
@@ -462,19 +415,19 @@ pub fn outgoing_while(snapshot: &MeshSnapshot, class: &Class, held: Option<&Held
         reads: &reads,
         held,
     };
-    let mut problems = Vec::new();
+    let mut findings = Vec::new();
     let mut backends = Backends::none(&context);
     let outbound::OutboundPlan { outbounds, hostnames, stub } =
-        outbound::plan(&context, &mut backends, &mut problems);
+        outbound::plan(&context, &mut backends, &mut findings);
     let backends = backends.all();
-    problems.extend(health_checks::unchecked(effective, &backends));
-    problems.extend(targets::unknown(&context));
+    findings.extend(health_checks::unchecked(effective, &backends));
+    findings.extend(targets::unknown(&context));
     if effective.refers_to_routes() {
         reads.note(Dependency::Routes);
     }
     // The proxy's own part reports those that cannot be read.
     let patches = Patches::of(effective, &mut Vec::new());
-    problems.extend(patches::of_calls(patches.as_ref(), names, snapshot, &outbounds, &backends));
+    findings.extend(patches::of_calls(patches.as_ref(), names, snapshot, &outbounds, &backends));
     Outgoing {
         mesh: snapshot.name.clone(),
         outbounds,
@@ -483,16 +436,16 @@ pub fn outgoing_while(snapshot: &MeshSnapshot, class: &Class, held: Option<&Held
         hostnames,
         stub,
         tracing: Traces { snapshot, names, effective, reporter, system_ca_path }.plan(),
-        security: Security::of(snapshot, names, class.identity.as_deref(), || class.parameters.clone()),
+        security: Security::of(snapshot, names, class.identity.as_ref(), || class.parameters.clone()),
         patches,
-        problems,
+        findings,
         reads: reads.finish(&snapshot.name),
     }
 }
 
-/// Where the application of a proxy, or a page of its metrics, answers and something to call is offered, too. An
-/// address where it answers is not one it calls: plan its class again with these taken.
-pub fn clash(own: &Own, outgoing: &Outgoing) -> BTreeSet<(IpAddr, u16)> {
+/// Returns the addresses of destinations where the proxy's application, or a page of its metrics, answers.
+/// The proxy does not call these: plan its class again with them taken.
+pub fn clash(own: &OwnSidecar, outgoing: &Outgoing) -> BTreeSet<(IpAddr, u16)> {
     let pages = own.metrics.iter().flat_map(|metrics| &metrics.pages).map(|page| (page.address, page.port));
     let inbounds = own.inbounds.iter().map(|inbound| (inbound.address, inbound.port));
     let answers: BTreeSet<_> = inbounds.chain(pages).collect();

@@ -1,4 +1,4 @@
-//! Which endpoints of a destination are preferred by where they are: `localityAwareness` of a
+//! Preference among endpoints of a destination by their location: `localityAwareness` of a
 //! MeshLoadBalancingStrategy.
 
 use std::{
@@ -22,10 +22,10 @@ use crate::Applying;
 
 /// Another zone gets traffic once fewer endpoints than half of them are healthy.
 const OVERPROVISIONING: u32 = 200;
-/// How much more an affinity tag weighs than the next one.
+/// Factor between the weights of an affinity tag and the next one.
 const STEP: u32 = 10;
 
-/// How a client prefers endpoints.
+/// Preference of a client among endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Locality {
     /// Not at all.
@@ -74,7 +74,7 @@ pub struct EndpointRank<'l> {
 }
 
 impl Locality {
-    /// What a policy says, for a client in `zone` with these values of affinity tags.
+    /// Reads the preference of a policy, for a client in `zone` with these values of affinity tags.
     pub(crate) fn of(
         conf: Option<&LocalityAwareness>,
         zone: &Arc<str>,
@@ -101,7 +101,7 @@ impl Locality {
         })
     }
 
-    /// Where an endpoint stands; `None` for one that the client never calls.
+    /// Returns the rank of an endpoint; `None` if the client never calls it.
     pub fn standing(&self, endpoint: &Endpoint) -> Option<EndpointRank<'_>> {
         let plain = |priority| Some(EndpointRank { priority, affinity: None });
         match self {
@@ -114,7 +114,7 @@ impl Locality {
         }
     }
 
-    /// Whether groups of endpoints have shares of the traffic.
+    /// Groups of endpoints have shares of the traffic.
     pub fn is_weighted(&self) -> bool {
         matches!(self, Locality::Grouped(groups) if !groups.affinities.is_empty())
     }
@@ -196,7 +196,7 @@ fn overprovisioning(cross: Option<&CrossZone>) -> u32 {
 /// The client's values of the tags that its policies prefer by: of an inbound, else a label.
 pub(crate) fn values(dataplane: &Resource, applying: &Applying) -> BTreeMap<String, String> {
     let entries = applying.of_kind(Kind::MeshLoadBalancingStrategy).iter().flat_map(|policy| &policy.view.to);
-    let named = |entry: &policy::view::Entry| -> Vec<String> {
+    let named = |entry: &policy::view::PolicyEntry| -> Vec<String> {
         let tags = entry.conf.value.pointer("/localityAwareness/localZone/affinityTags");
         let tags = tags.and_then(|tags| tags.as_array()).into_iter().flatten();
         tags.filter_map(|tag| Some(tag.get("key")?.as_str()?.to_owned())).collect()

@@ -1,4 +1,4 @@
-//! What the names in a proxy stand for: the plan, read backwards.
+//! Meanings of the names in a proxy: the plan, read backwards.
 //!
 //! Statistics and complaints of a proxy speak of its objects by name. Unified names say themselves what
 //! they mean; older ones mean something only together with the plan that gave them.
@@ -12,11 +12,11 @@ use resources::naming::Kri;
 use topology::DestinationId;
 
 use crate::{
-    Admin, AgentConfiguration, AgentPart, Backend, Collector, Host, Inbound, Metrics, Outbound, Passthrough,
-    PassthroughMatch, ProxyPlan, Route, Routing, Stub,
+    Admin, AgentConfiguration, AgentPart, Collector, DestinationBackend, Host, Inbound, Outbound,
+    Passthrough, PassthroughMatch, ProxyMetrics, ProxyPlan, Route, Routing, Stub,
 };
 
-/// What a name stands for.
+/// Object that a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meaning {
     /// The resource the name stands for; `None` for what no resource describes.
@@ -24,7 +24,7 @@ pub struct Meaning {
     pub role: Role,
 }
 
-/// Which part of the proxy an object belongs to.
+/// Part of the proxy that an object belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     Inbound,
@@ -32,36 +32,37 @@ pub enum Role {
     Passthrough,
     /// A route of an outbound, which several outbounds may have under one name.
     Route,
-    /// What the proxy needs for itself.
+    /// Objects that the proxy needs for itself.
     System,
 }
 
 /// Every name of an object and every prefix of statistics in the plan of `dataplane`'s proxy.
 ///
-/// Where two objects have one name, the one that shows in statistics is meant: a virtual host never does.
+/// A name that two objects share means the one that shows in statistics: a virtual host never does.
 pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> {
+    let ProxyPlan { own, outgoing } = plan;
     let mut known = MeaningIndex::default();
-    plan.inbounds.iter().for_each(|inbound| known.inbound(inbound, dataplane));
-    plan.outbounds.iter().for_each(|outbound| known.outbound(outbound));
-    plan.backends.iter().for_each(|backend| known.backend(backend));
-    plan.passthrough.iter().for_each(|passthrough| known.passthrough(passthrough));
-    plan.stub.iter().for_each(|stub| known.stub(stub));
-    plan.admin.iter().for_each(|admin| known.admin(admin));
-    plan.metrics.iter().for_each(|metrics| known.metrics(metrics));
-    plan.agent.iter().for_each(|agent| known.agent(agent, plan.records.as_ref()));
+    own.inbounds.iter().for_each(|inbound| known.inbound(inbound, dataplane));
+    outgoing.outbounds.iter().for_each(|outbound| known.outbound(outbound));
+    outgoing.backends.iter().for_each(|backend| known.backend(backend));
+    own.passthrough.iter().for_each(|passthrough| known.passthrough(passthrough));
+    outgoing.stub.iter().for_each(|stub| known.stub(stub));
+    own.admin.iter().for_each(|admin| known.admin(admin));
+    own.metrics.iter().for_each(|metrics| known.metrics(metrics));
+    own.agent.iter().for_each(|agent| known.agent(agent, outgoing.records.as_ref()));
     let system = Meaning { kri: None, role: Role::System };
-    for Collector { cluster, cluster_stats, .. } in &plan.collectors {
+    for Collector { cluster, cluster_stats, .. } in &own.collectors {
         known.add(&system, [cluster.as_str()]);
         known.add(&system, cluster_stats.as_deref());
     }
-    if let Some(secrets) = plan.security.as_ref().map(|security| &security.secrets) {
-        known.add(&system, [secrets.identity.as_str(), &secrets.authorities]);
+    if let Some(secrets) = own.security.as_ref().map(|security| &security.secrets) {
+        known.add(&system, [&*secrets.identity.name(), secrets.authorities.name()]);
     }
-    for Inbound { section, names, .. } in &plan.inbounds {
+    for Inbound { section, names, .. } in &own.inbounds {
         let meaning = of_inbound(dataplane, section.as_str());
         known.add(&meaning, [names.route_configuration.as_str(), &names.virtual_host]);
     }
-    for Outbound { destination, names, routing, .. } in &plan.outbounds {
+    for Outbound { destination, names, routing, .. } in &outgoing.outbounds {
         let meaning = of_outbound(destination);
         known.add(&meaning, [names.route_configuration.as_str(), &names.virtual_host]);
         known.add(&Meaning { kri: None, role: Role::Route }, [names.default_route.as_str()]);
@@ -114,7 +115,7 @@ impl MeaningIndex {
         self.add(&meaning, names.cluster_stats.as_deref());
     }
 
-    fn backend(&mut self, backend: &Backend) {
+    fn backend(&mut self, backend: &DestinationBackend) {
         let meaning = of_outbound(&backend.destination);
         self.add(&meaning, [backend.cluster.as_str()]);
         self.add(&meaning, backend.cluster_stats.as_deref());
@@ -135,7 +136,7 @@ impl MeaningIndex {
         }
     }
 
-    /// What ends there was to go to several destinations.
+    /// Adds the names of the stub. It has no KRI: calls that end there were to go to several destinations.
     fn stub(&mut self, stub: &Stub) {
         let meaning = Meaning { kri: None, role: Role::System };
         self.add(&meaning, [stub.names.listener.as_str(), &stub.names.stats]);
@@ -150,7 +151,7 @@ impl MeaningIndex {
         self.add(&meaning, names.readiness_cluster_stats.as_deref());
     }
 
-    fn metrics(&mut self, metrics: &Metrics) {
+    fn metrics(&mut self, metrics: &ProxyMetrics) {
         let meaning = Meaning { kri: None, role: Role::System };
         let of_pages = metrics.pages.iter().map(|page| (&page.names, Some((page.address, page.port))));
         let of_collectors = metrics.collectors.iter().map(|to| (&to.names, None));

@@ -1,5 +1,5 @@
-//! What a MeshMetric adds to a proxy: pages of metrics at its address, routes to collectors, and the
-//! configuration of the agent that gathers the metrics.
+//! MeshMetric in a plan: pages of metrics at the proxy's address, routes to collectors, and the configuration
+//! of the agent that gathers the metrics.
 
 mod agent;
 mod counting;
@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use policy::Merged;
+use policy::MergedPolicy;
 use resources::{
     Kind, Resource,
     kinds::{
@@ -23,7 +23,7 @@ use resources::{
 use topology::MeshSnapshot;
 
 use crate::{
-    AgentPart, Applying, Code, Effective, Inbound, OwnContext, Problem, SystemNames, ip_of, port_of,
+    AgentPart, Applying, Code, Effective, Finding, Inbound, OwnContext, SystemNames, ip_of, port_of,
 };
 
 pub use counting::Counting;
@@ -35,10 +35,10 @@ const INTERVAL: &str = "1m0s";
 
 /// Everything that metrics of a proxy need.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Metrics {
+pub struct ProxyMetrics {
     pub pages: Vec<MetricsPage>,
     pub collectors: Vec<MetricsCollector>,
-    /// What the agent reads about them from its proxy.
+    /// Document about them that the agent reads from its proxy.
     pub document: AgentPart,
 }
 
@@ -49,7 +49,7 @@ pub struct MetricsPage {
     pub address: IpAddr,
     pub port: u16,
     pub path: String,
-    /// Where the agent answers.
+    /// Socket where the agent answers.
     pub socket: String,
     /// The certificate and the key of the page; without them it is offered in plain text.
     pub tls: Option<CertificateFiles>,
@@ -70,11 +70,11 @@ pub struct MetricsCollector {
     pub names: SystemNames,
     /// Its name in the agent's configuration.
     pub backend: String,
-    /// Where the agent sends.
+    /// Socket that the agent sends to.
     pub socket: String,
     pub host: String,
     pub port: u16,
-    /// How often, in Go's spelling.
+    /// Interval between exports, in Go's spelling.
     pub interval: String,
     pub ipv6: bool,
 }
@@ -89,13 +89,13 @@ pub fn conf(snapshot: &MeshSnapshot, dataplane: &Resource) -> Option<Arc<Conf>> 
 pub(crate) fn plan(
     context: &OwnContext<'_>,
     inbounds: &[Inbound],
-    problems: &mut Vec<Problem>,
-) -> Option<Metrics> {
-    let merged: Arc<Merged> = context.effective.proxy(Kind::MeshMetric)?;
+    findings: &mut Vec<Finding>,
+) -> Option<ProxyMetrics> {
+    let merged: Arc<MergedPolicy> = context.effective.proxy(Kind::MeshMetric)?;
     let conf: Arc<Conf> = match merged.typed() {
         Ok(conf) => conf,
         Err(error) => {
-            problems.push(Problem::new(Code::UnreadablePolicy, format!("MeshMetric: {error}")));
+            findings.push(Finding::new(Code::UnreadablePolicy, format!("MeshMetric: {error}")));
             return None;
         }
     };
@@ -103,14 +103,14 @@ pub(crate) fn plan(
         return None;
     }
     let work_dir = context.traits.work_dir.as_str();
-    let problem = |code, text: String| match merged.origins.last() {
-        Some(policy) => Problem::about(code, policy.clone(), text),
-        None => Problem::new(code, text),
+    let finding = |code, text: String| match merged.origins.last() {
+        Some(policy) => Finding::about(code, policy.clone(), text),
+        None => Finding::new(code, text),
     };
     if work_dir.is_empty() {
         let text = "MeshMetric: the proxy does not say where its agent's work directory is, so its agent \
         cannot serve metrics";
-        problems.push(problem(Code::NoWorkDirectory, text.to_owned()));
+        findings.push(finding(Code::NoWorkDirectory, text.to_owned()));
         return None;
     }
     if let Some(missing) = Counting::missing(&conf, context.traits.counted.as_deref()) {
@@ -118,12 +118,12 @@ pub(crate) fn plan(
         let text = format!(
             "MeshMetric: this proxy was started for the metrics {started:?} and keeps no others; missing are {missing}"
         );
-        problems.push(problem(Code::StatisticsNotKept, text));
+        findings.push(finding(Code::StatisticsNotKept, text));
     }
     let mut making = Making {
         context,
         work_dir,
-        problem: &problem,
+        finding: &finding,
         taken: taken(context, inbounds),
         names: BTreeSet::new(),
     };
@@ -131,14 +131,14 @@ pub(crate) fn plan(
     let mut collectors = Vec::new();
     for backend in conf.backends() {
         match (&backend.kind, &backend.prometheus, &backend.open_telemetry) {
-            (BackendType::Prometheus, Some(page), _) => pages.extend(making.page(page, problems)),
-            (BackendType::OpenTelemetry, _, Some(to)) => collectors.extend(making.collector(to, problems)),
+            (BackendType::Prometheus, Some(page), _) => pages.extend(making.page(page, findings)),
+            (BackendType::OpenTelemetry, _, Some(to)) => collectors.extend(making.collector(to, findings)),
             // Validation does not let them in.
             _ => {}
         }
     }
     let document = agent::document(context, &conf, !pages.is_empty(), &collectors);
-    Some(Metrics { pages, collectors, document })
+    Some(ProxyMetrics { pages, collectors, document })
 }
 
 /// The addresses at which the proxy listens already.
@@ -150,25 +150,25 @@ fn taken(context: &OwnContext<'_>, inbounds: &[Inbound]) -> BTreeSet<(IpAddr, u1
 struct Making<'a> {
     context: &'a OwnContext<'a>,
     work_dir: &'a str,
-    /// Makes a problem of the policies.
-    problem: &'a dyn Fn(Code, String) -> Problem,
+    /// Makes a finding of the policies.
+    finding: &'a dyn Fn(Code, String) -> Finding,
     taken: BTreeSet<(IpAddr, u16)>,
     /// Of listeners that are made already.
     names: BTreeSet<String>,
 }
 
 impl Making<'_> {
-    fn page(&mut self, page: &mesh_metric::Prometheus, problems: &mut Vec<Problem>) -> Option<MetricsPage> {
+    fn page(&mut self, page: &mesh_metric::Prometheus, findings: &mut Vec<Finding>) -> Option<MetricsPage> {
         let traits = self.context.traits;
         let id = page.client_id.as_deref().unwrap_or(system::DEFAULT_BACKEND);
         let whose = format!("MeshMetric: the Prometheus backend {id:?}");
-        let address = ip_of(&self.context.networking.address, &whose, problems)?;
-        let port = port_of(page.port(), &whose, problems)?;
+        let address = ip_of(&self.context.networking.address, &whose, findings)?;
+        let port = port_of(page.port(), &whose, findings)?;
         let names = self.context.names.metrics_page(id);
-        self.is_new(&names, &whose, problems)?;
+        self.is_new(&names, &whose, findings)?;
         if !self.taken.insert((address, port)) {
             let at = SocketAddr::new(address, port);
-            problems.push((self.problem)(
+            findings.push((self.finding)(
                 Code::PortConflict,
                 format!(
                     "{whose} cannot listen at {at}: another part of this proxy does; choose another port"
@@ -182,7 +182,7 @@ impl Making<'_> {
             port,
             path: format!("/{}", page.path().trim_start_matches('/')),
             socket: socket::metrics(self.work_dir, &traits.name, &traits.mesh),
-            tls: self.tls(page, &whose, problems),
+            tls: self.tls(page, &whose, findings),
             reuse_port: traits.reuse_port,
             ipv6: traits.ipv6,
         })
@@ -192,13 +192,13 @@ impl Making<'_> {
         &self,
         page: &mesh_metric::Prometheus,
         whose: &str,
-        problems: &mut Vec<Problem>,
+        findings: &mut Vec<Finding>,
     ) -> Option<CertificateFiles> {
         match page.tls.as_ref()?.mode {
             TlsMode::ProvidedTls => {
                 let files = self.context.traits.metrics_certificate.as_deref();
                 if files.is_none() {
-                    problems.push((self.problem)(Code::MetricsWithoutTls, format!(
+                    findings.push((self.finding)(Code::MetricsWithoutTls, format!(
                         "{whose} has tls.mode ProvidedTLS, but the proxy has no certificate for it, so its page is \
                          offered without TLS; start kuma-dp with --metrics-cert-path and --metrics-key-path"
                     )));
@@ -206,7 +206,7 @@ impl Making<'_> {
                 files.cloned()
             }
             TlsMode::ActiveMtlsBackend => {
-                problems.push((self.problem)(Code::MetricsWithoutTls, format!(
+                findings.push((self.finding)(Code::MetricsWithoutTls, format!(
                     "{whose} has tls.mode ActiveMTLSBackend, which has no effect: its page is offered without TLS; \
                      use ProvidedTLS"
                 )));
@@ -219,17 +219,17 @@ impl Making<'_> {
     fn collector(
         &mut self,
         to: &mesh_metric::OpenTelemetry,
-        problems: &mut Vec<Problem>,
+        findings: &mut Vec<Finding>,
     ) -> Option<MetricsCollector> {
         let Endpoint { backend, host, port } = match (&to.endpoint, &to.backend_ref) {
             (Some(endpoint), _) => Endpoint::of_text(endpoint)?,
-            (None, Some(reference)) => self.referred(reference, problems)?,
+            (None, Some(reference)) => self.referred(reference, findings)?,
             // Validation does not let it in.
             (None, None) => return None,
         };
         let names = self.context.names.metrics_collector(&backend);
         let whose = format!("MeshMetric: the OpenTelemetry backend {backend:?}");
-        self.is_new(&names, &whose, problems)?;
+        self.is_new(&names, &whose, findings)?;
         Some(MetricsCollector {
             names,
             socket: socket::collector(self.work_dir, &backend),
@@ -241,8 +241,8 @@ impl Making<'_> {
         })
     }
 
-    /// Where the MeshOpenTelemetryBackend is that a policy refers to.
-    fn referred(&self, reference: &BackendRef, problems: &mut Vec<Problem>) -> Option<Endpoint> {
+    /// Returns the endpoint of the MeshOpenTelemetryBackend that a policy refers to.
+    fn referred(&self, reference: &BackendRef, findings: &mut Vec<Finding>) -> Option<Endpoint> {
         let found = self.context.snapshot.telemetry_backend(&reference.labels);
         let Some(backend) = found.and_then(|found| found.spec.get::<MeshOpenTelemetryBackend>()) else {
             let labels: Vec<String> =
@@ -251,7 +251,7 @@ impl Making<'_> {
                 "MeshMetric: there is no MeshOpenTelemetryBackend with the labels {}; nothing is sent there",
                 labels.join(", ")
             );
-            problems.push((self.problem)(Code::UnknownBackend, text));
+            findings.push((self.finding)(Code::UnknownBackend, text));
             return None;
         };
         let name = found.map(|found| found.key.name.to_string()).unwrap_or_default();
@@ -260,18 +260,18 @@ impl Making<'_> {
                 "MeshMetric: metrics are sent over gRPC, and MeshOpenTelemetryBackend {name:?} has the protocol http; \
                  nothing is sent there"
             );
-            problems.push((self.problem)(Code::NoUsableBackend, text));
+            findings.push((self.finding)(Code::NoUsableBackend, text));
             return None;
         }
         let host = backend.address().unwrap_or(THIS_MACHINE).to_owned();
         Some(Endpoint { backend: name, host, port: backend.port() })
     }
 
-    fn is_new(&mut self, names: &SystemNames, whose: &str, problems: &mut Vec<Problem>) -> Option<()> {
+    fn is_new(&mut self, names: &SystemNames, whose: &str, findings: &mut Vec<Finding>) -> Option<()> {
         if self.names.insert(names.listener.clone()) {
             return Some(());
         }
-        problems.push((self.problem)(
+        findings.push((self.finding)(
             Code::NameConflict,
             format!(
                 "{whose} has the name {} in Envoy, which another backend already has; the first one is used",
@@ -282,7 +282,7 @@ impl Making<'_> {
     }
 }
 
-/// Where a collector is, and what it is called.
+/// Address and name of a collector.
 struct Endpoint {
     backend: String,
     host: String,

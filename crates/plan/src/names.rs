@@ -1,11 +1,11 @@
-//! What things are called, chosen once per proxy.
+//! Names of things, chosen once per proxy.
 //!
 //! A proxy that asked for unified names gets resources and statistics of the same name: `self_…` for
 //! what belongs to the proxy, the KRI of the destination for what it calls, `system_…` for what is
 //! internal. Every other proxy gets the names from before. Destinations selected by tags have no KRI, so
 //! they keep the older names with either choice and one proxy may see both.
 
-use std::{net::IpAddr, sync::LazyLock};
+use std::{borrow::Cow, net::IpAddr, sync::LazyLock};
 
 use resources::naming::{Direction, IpVersion, Kri, SectionName, SelfName, legacy, system};
 use topology::{Destination, DestinationId, Protocol};
@@ -16,9 +16,9 @@ use crate::is_http;
 static DEFAULT_ROUTE: LazyLock<String> =
     LazyLock::new(|| legacy::route_of_matches(r#"[{"path":{"value":"/","type":"PathPrefix"}}]"#));
 
-/// How a proxy's resources are named.
+/// Scheme of names for a proxy's resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Names {
+pub enum NamingScheme {
     Legacy,
     Unified,
 }
@@ -112,14 +112,49 @@ pub struct AgentNames {
     pub filter_stats: String,
 }
 
-/// Names under which the proxy asks for its certificate and for the mesh's authorities.
+/// Secrets that the proxy asks for: its certificate and the authorities that it trusts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SecretNames {
-    pub identity: String,
-    pub authorities: String,
+    pub identity: CertificateSecret,
+    pub authorities: AuthoritiesSecret,
 }
 
-/// What the names of an inbound are made of.
+/// Secret with the certificate of a proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum CertificateSecret {
+    /// Signed by the mesh's own authority; its name.
+    OfMesh(String),
+    /// Signed for a MeshIdentity, whose identifier is its name.
+    OfIdentity(Kri),
+}
+
+/// Secret with the authorities that a proxy trusts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum AuthoritiesSecret {
+    /// The mesh's own authorities; its name.
+    OfMesh(String),
+    /// Authorities by trust domain; its name.
+    TrustBundle(String),
+}
+
+impl CertificateSecret {
+    pub fn name(&self) -> Cow<'_, str> {
+        match self {
+            CertificateSecret::OfMesh(name) => name.into(),
+            CertificateSecret::OfIdentity(identity) => identity.to_string().into(),
+        }
+    }
+}
+
+impl AuthoritiesSecret {
+    pub fn name(&self) -> &str {
+        match self {
+            AuthoritiesSecret::OfMesh(name) | AuthoritiesSecret::TrustBundle(name) => name,
+        }
+    }
+}
+
+/// Input for the names of an inbound.
 #[derive(Debug, Clone, Copy)]
 pub struct InboundFacts<'a> {
     pub section: &'a SectionName,
@@ -130,14 +165,14 @@ pub struct InboundFacts<'a> {
     pub service: Option<&'a str>,
 }
 
-impl Names {
-    pub fn chosen(unified: bool) -> Names {
-        if unified { Names::Unified } else { Names::Legacy }
+impl NamingScheme {
+    pub fn chosen(unified: bool) -> NamingScheme {
+        if unified { NamingScheme::Unified } else { NamingScheme::Legacy }
     }
 
     pub fn inbound(self, facts: InboundFacts<'_>) -> InboundNames {
         match self {
-            Names::Unified => {
+            NamingScheme::Unified => {
                 let name = SelfName::Inbound(facts.section.clone()).to_string();
                 InboundNames {
                     listener: name.clone(),
@@ -150,7 +185,7 @@ impl Names {
                     filter_stats: name,
                 }
             }
-            Names::Legacy => {
+            NamingScheme::Legacy => {
                 let listener = legacy::inbound_listener(&facts.address.to_string(), facts.port.into());
                 let cluster = legacy::inbound_cluster(facts.service_port.into());
                 let (route_configuration, virtual_host) = match facts.service {
@@ -175,7 +210,7 @@ impl Names {
     pub fn zone_listener(self, address: IpAddr, port: u16) -> ListenerNames {
         let legacy = || legacy::inbound_listener(&address.to_string(), port.into());
         let listener = match (self, SectionName::of_port(None, port.into())) {
-            (Names::Unified, Ok(section)) => SelfName::Inbound(section).to_string(),
+            (NamingScheme::Unified, Ok(section)) => SelfName::Inbound(section).to_string(),
             _ => legacy(),
         };
         ListenerNames { listener_stats: self.listener_stats(&listener), listener }
@@ -184,15 +219,25 @@ impl Names {
     /// The name of what leads to a destination, and its name in statistics when it differs.
     pub fn backend(self, destination: &Destination) -> (String, Option<String>) {
         let cluster = match (&destination.id, self) {
-            (DestinationId::Port(kri), Names::Unified) => return (kri.to_string(), None),
-            (DestinationId::Port(kri), Names::Legacy) => legacy::destination(kri, destination.port),
+            (DestinationId::Port(kri), NamingScheme::Unified) => kri.to_string(),
+            (DestinationId::Port(kri), NamingScheme::Legacy) => legacy::destination(kri, destination.port),
             (DestinationId::Tags(tags), _) => legacy::subset_cluster(tags, &Default::default()),
         };
-        let stats = other_in_stats(&cluster);
+        let stats = self.other_in_stats(&destination.id, &cluster);
         (cluster, stats)
     }
 
-    /// As [`Names::backend`], in a zone proxy, which serves several meshes: what is chosen by tags has the mesh in its
+    /// The name in statistics of the cluster of a destination; `None` for its own.
+    pub fn other_in_stats(self, destination: &DestinationId, cluster: &str) -> Option<String> {
+        match (destination, self) {
+            (DestinationId::Port(_), NamingScheme::Unified) => None,
+            (DestinationId::Port(_), NamingScheme::Legacy) | (DestinationId::Tags(_), _) => {
+                other_in_stats(cluster)
+            }
+        }
+    }
+
+    /// As [`NamingScheme::backend`], in a zone proxy, which serves several meshes: what is chosen by tags has the mesh in its
     /// name.
     pub fn zone_backend(self, destination: &Destination, mesh: &str) -> (String, Option<String>) {
         let (cluster, stats) = self.backend(destination);
@@ -209,8 +254,8 @@ impl Names {
     /// The name of a route to a resource that comes from a rule of a policy.
     pub fn route(self, rule: &Kri) -> String {
         match self {
-            Names::Unified => rule.to_string(),
-            Names::Legacy => rule.without_section().to_string(),
+            NamingScheme::Unified => rule.to_string(),
+            NamingScheme::Legacy => rule.without_section().to_string(),
         }
     }
 
@@ -220,7 +265,7 @@ impl Names {
         let listener = legacy::outbound_listener(&address.to_string(), port.into());
         let (cluster, cluster_stats) = self.backend(destination);
         match (&destination.id, self) {
-            (DestinationId::Port(_), Names::Unified) => OutboundNames {
+            (DestinationId::Port(_), NamingScheme::Unified) => OutboundNames {
                 listener: cluster.clone(),
                 listener_stats: Some(cluster.clone()),
                 cluster_stats,
@@ -230,7 +275,7 @@ impl Names {
                 filter_stats: cluster.clone(),
                 cluster,
             },
-            (DestinationId::Port(kri), Names::Legacy) => OutboundNames {
+            (DestinationId::Port(kri), NamingScheme::Legacy) => OutboundNames {
                 listener,
                 listener_stats: None,
                 cluster_stats,
@@ -258,8 +303,8 @@ impl Names {
 
     pub fn passthrough(self, ip: IpVersion, direction: Direction) -> PassthroughNames {
         let name = match self {
-            Names::Unified => SelfName::Passthrough(ip, direction).to_string(),
-            Names::Legacy => legacy::passthrough(ip, direction),
+            NamingScheme::Unified => SelfName::Passthrough(ip, direction).to_string(),
+            NamingScheme::Legacy => legacy::passthrough(ip, direction),
         };
         PassthroughNames {
             listener: name.clone(),
@@ -272,8 +317,8 @@ impl Names {
 
     pub fn stub(self) -> StubNames {
         let listener = match self {
-            Names::Unified => system::TRIMMED,
-            Names::Legacy => legacy::TRIMMED,
+            NamingScheme::Unified => system::TRIMMED,
+            NamingScheme::Legacy => legacy::TRIMMED,
         };
         // A listener at many addresses would be called by one of them.
         StubNames { stats: legacy::sanitize_stat(listener), listener: listener.to_owned() }
@@ -281,8 +326,8 @@ impl Names {
 
     pub fn admin(self) -> AdminNames {
         let (name, readiness) = match self {
-            Names::Unified => (system::ENVOY_ADMIN, system::READINESS),
-            Names::Legacy => ("kuma:envoy:admin", "kuma:readiness"),
+            NamingScheme::Unified => (system::ENVOY_ADMIN, system::READINESS),
+            NamingScheme::Legacy => ("kuma:envoy:admin", "kuma:readiness"),
         };
         AdminNames {
             listener: name.to_owned(),
@@ -304,9 +349,9 @@ impl Names {
         backend: &str,
     ) -> (String, Option<String>) {
         let name = match (self, at) {
-            (Names::Legacy, _) => legacy::access_log(index),
-            (Names::Unified, Some((host, port))) => system::access_log(host, port.into()),
-            (Names::Unified, None) => system::access_log_to_opentelemetry(backend),
+            (NamingScheme::Legacy, _) => legacy::access_log(index),
+            (NamingScheme::Unified, Some((host, port))) => system::access_log(host, port.into()),
+            (NamingScheme::Unified, None) => system::access_log_to_opentelemetry(backend),
         };
         let stats = other_in_stats(&name);
         (name, stats)
@@ -315,8 +360,8 @@ impl Names {
     /// The cluster of the collector of spans. `target` is its URL, its endpoint or the name of the backend.
     pub fn tracing(self, system: system::Tracing, target: &str) -> (String, Option<String>) {
         let name = match self {
-            Names::Legacy => legacy::tracing(system),
-            Names::Unified => system::tracing(system, target),
+            NamingScheme::Legacy => legacy::tracing(system),
+            NamingScheme::Unified => system::tracing(system, target),
         };
         let stats = other_in_stats(&name);
         (name, stats)
@@ -325,16 +370,16 @@ impl Names {
     /// The names of a page of metrics.
     pub fn metrics_page(self, client: &str) -> SystemNames {
         match self {
-            Names::Unified => self.through(system::prometheus(client), None),
-            Names::Legacy => self.through(legacy::prometheus(client), Some(legacy::METRICS)),
+            NamingScheme::Unified => self.through(system::prometheus(client), None),
+            NamingScheme::Legacy => self.through(legacy::prometheus(client), Some(legacy::METRICS)),
         }
     }
 
     /// The names of what sends metrics to a collector.
     pub fn metrics_collector(self, backend: &str) -> SystemNames {
         let name = match self {
-            Names::Unified => system::metrics_to_opentelemetry(backend),
-            Names::Legacy => legacy::metrics_to_opentelemetry(backend),
+            NamingScheme::Unified => system::metrics_to_opentelemetry(backend),
+            NamingScheme::Legacy => legacy::metrics_to_opentelemetry(backend),
         };
         // A listener at a socket would be called by its path, which has the names of folders in it.
         SystemNames { listener_stats: Some(legacy::sanitize_stat(&name)), ..self.through(name, None) }
@@ -342,8 +387,8 @@ impl Names {
 
     pub fn agent_configuration(self) -> AgentNames {
         let name = match self {
-            Names::Unified => system::DYNAMIC_CONFIG,
-            Names::Legacy => "_kuma:dynamicconfig",
+            NamingScheme::Unified => system::DYNAMIC_CONFIG,
+            NamingScheme::Legacy => "_kuma:dynamicconfig",
         };
         let stats = legacy::sanitize_stat(name);
         AgentNames { listener: name.to_owned(), listener_stats: Some(stats.clone()), filter_stats: stats }
@@ -363,16 +408,19 @@ impl Names {
 
     pub fn secrets(self, mesh: &str) -> SecretNames {
         match self {
-            Names::Unified => SecretNames { identity: system::identity(mesh), authorities: system::ca(mesh) },
-            Names::Legacy => SecretNames {
-                identity: format!("identity_cert:secret:{mesh}"),
-                authorities: format!("mesh_ca:secret:{mesh}"),
+            NamingScheme::Unified => SecretNames {
+                identity: CertificateSecret::OfMesh(system::identity(mesh)),
+                authorities: AuthoritiesSecret::OfMesh(system::ca(mesh)),
+            },
+            NamingScheme::Legacy => SecretNames {
+                identity: CertificateSecret::OfMesh(format!("identity_cert:secret:{mesh}")),
+                authorities: AuthoritiesSecret::OfMesh(format!("mesh_ca:secret:{mesh}")),
             },
         }
     }
 
     fn listener_stats(self, name: &str) -> Option<String> {
-        (self == Names::Unified).then(|| name.to_owned())
+        (self == NamingScheme::Unified).then(|| name.to_owned())
     }
 }
 

@@ -1,6 +1,6 @@
-//! What the proxy offers its application to call.
+//! Destinations that the proxy offers its application to call.
 //!
-//! Without transparent proxying that is what the Dataplane lists. With it, or when the proxy binds virtual
+//! Without transparent proxying these are what the Dataplane lists. With it, or when the proxy binds virtual
 //! addresses itself, every reachable service that has one is offered there, and so is every hostname that
 //! VirtualOutbounds make, or the mesh itself.
 
@@ -12,17 +12,17 @@ use std::{
 
 use resources::{
     Key, Kind,
-    kinds::dataplane::{self, BackendRef, IpFamilyMode, TransparentProxying},
+    kinds::dataplane::{self, BackendRef, TransparentProxying},
     labels,
 };
 use topology::{Destination, DestinationId, VirtualHost};
 
 use crate::{
-    Code, Context, Dependency, HostnameConflict, HostnamePort, Hostnames, Outbound, Problem, Routing, Stub,
-    backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of, reachable::Reachable, route,
+    Code, Context, Dependency, Finding, HostnameConflict, HostnamePort, Hostnames, Outbound, Routing, Stub,
+    backend::Backends, inbound::UNIFIED_NAME, ip_of, port_of, reachable::OfferedDestinations, route,
 };
 
-/// What is offered, and what is not and answered.
+/// Destinations that are offered, and the answer to calls to those that are not.
 pub(crate) struct OutboundPlan {
     pub(crate) outbounds: Vec<Outbound>,
     pub(crate) hostnames: Hostnames,
@@ -32,9 +32,9 @@ pub(crate) struct OutboundPlan {
 pub(crate) fn plan(
     context: &Context<'_>,
     backends: &mut Backends<'_>,
-    problems: &mut Vec<Problem>,
+    findings: &mut Vec<Finding>,
 ) -> OutboundPlan {
-    let mut planned = Planned {
+    let mut planned = OutboundPlanner {
         context,
         backends,
         outbounds: Vec::new(),
@@ -42,7 +42,7 @@ pub(crate) fn plan(
         taken: context.class.taken.clone(),
         hostnames: Hostnames::default(),
         trimmed: BTreeMap::new(),
-        problems,
+        findings,
     };
     let mut stub = None;
     let mut listed = BTreeSet::new();
@@ -55,8 +55,8 @@ pub(crate) fn plan(
     let unlisted =
         context.class.calls.redirect().or_else(|| context.class.bind_outbounds.then_some(&anything));
     if let Some(redirect) = unlisted {
-        planned.hostnames.ipv6 = context.class.ipv6 && redirect.ip_family_mode != IpFamilyMode::IPv4;
-        let reachable = Reachable::of(context, redirect, &listed, planned.problems);
+        planned.hostnames.twins = context.class.twins;
+        let reachable = OfferedDestinations::of(context, redirect, &listed, planned.findings);
         for destination in reachable.destinations() {
             planned.redirected(destination);
         }
@@ -69,29 +69,29 @@ pub(crate) fn plan(
         stub = reachable.answered().and_then(|client| Stub::of(context, client, &planned.trimmed));
     }
     let lost = planned.hostnames.conflicts.iter().map(conflict_of);
-    planned.problems.extend(lost);
+    planned.findings.extend(lost);
     OutboundPlan { outbounds: planned.outbounds, hostnames: planned.hostnames, stub }
 }
 
-struct Planned<'c, 'p, 'a> {
+struct OutboundPlanner<'c, 'p, 'a> {
     context: &'c Context<'c>,
     backends: &'p mut Backends<'a>,
     outbounds: Vec<Outbound>,
-    /// Where in `outbounds` a listener of this name is.
+    /// Index in `outbounds` of the listener of each name.
     listeners: BTreeMap<String, usize>,
     taken: BTreeSet<(IpAddr, u16)>,
     hostnames: Hostnames,
-    /// What is not offered at its address and answered there.
+    /// Destinations that are not offered at their addresses and answered there.
     trimmed: BTreeMap<(IpAddr, u16), DestinationId>,
-    problems: &'p mut Vec<Problem>,
+    findings: &'p mut Vec<Finding>,
 }
 
-impl Planned<'_, '_, '_> {
+impl OutboundPlanner<'_, '_, '_> {
     /// An outbound the Dataplane lists; says which port of a resource it leads to.
     fn listed(&mut self, spec: &dataplane::Outbound) -> Option<DestinationId> {
         let whose = format!("outbound {}:{}", spec.address(), spec.port);
-        let address = ip_of(spec.address(), &whose, self.problems)?;
-        let port = port_of(spec.port, &whose, self.problems)?;
+        let address = ip_of(spec.address(), &whose, self.findings)?;
+        let port = port_of(spec.port, &whose, self.findings)?;
         let (found, asked) = match &spec.backend_ref {
             Some(reference) => {
                 self.note(reference);
@@ -106,12 +106,12 @@ impl Planned<'_, '_, '_> {
         };
         let Some(destination) = found else {
             let text = format!("{whose}: there is no destination with {asked} in the mesh");
-            self.problems.push(Problem::new(Code::UnknownDestination, text));
+            self.findings.push(Finding::new(Code::UnknownDestination, text));
             return None;
         };
         if !self.taken.insert((address, port)) {
             let text = format!("{whose}: the address is in use by an inbound or another outbound");
-            self.problems.push(Problem::new(Code::PortConflict, text));
+            self.findings.push(Finding::new(Code::PortConflict, text));
             return None;
         }
         let offered = self.add(destination, address, port, &spec.tags, &whose);
@@ -152,9 +152,18 @@ impl Planned<'_, '_, '_> {
     fn answer(&mut self, id: &DestinationId, address: IpAddr, port: u16) -> bool {
         let free = self.taken.insert((address, port));
         if free {
-            self.trimmed.insert((address, port), id.clone());
+            let twin = self.twin(address, port);
+            let at = [(address, port)].into_iter().chain(twin);
+            self.trimmed.extend(at.map(|at| (at, id.clone())));
         }
         free
+    }
+
+    /// The further address of a listener for clients without IPv4, which it then has.
+    fn twin(&mut self, address: IpAddr, port: u16) -> Option<(IpAddr, u16)> {
+        let IpAddr::V4(address) = address else { return None };
+        let twin = self.context.class.twins.listener(address)?;
+        self.taken.insert((twin.into(), port)).then_some((twin.into(), port))
     }
 
     /// Puts something at each virtual address of a destination, with the hostnames that it has there.
@@ -166,7 +175,7 @@ impl Planned<'_, '_, '_> {
         let mut offered = BTreeSet::new();
         for &address in &destination.vips {
             let whose = format!("virtual address {address}:{}", destination.port);
-            let Some(port) = port_of(destination.port, &whose, self.problems) else { continue };
+            let Some(port) = port_of(destination.port, &whose, self.findings) else { continue };
             if address.is_ipv6() && !self.context.class.ipv6 {
                 continue;
             }
@@ -181,7 +190,7 @@ impl Planned<'_, '_, '_> {
     }
 
     /// A hostname of VirtualOutbounds at its address, as far as what it leads to is reachable.
-    fn virtual_host(&mut self, host: &VirtualHost, reachable: &Reachable<'_>) {
+    fn virtual_host(&mut self, host: &VirtualHost, reachable: &OfferedDestinations<'_>) {
         let Some(vip) = host.vip.map(IpAddr::V4) else { return };
         // A service that a generator gave this hostname keeps it; only a VirtualOutbound takes it over.
         let of_service = self.hostnames.by_name.contains_key(&host.hostname);
@@ -209,9 +218,10 @@ impl Planned<'_, '_, '_> {
             return;
         }
         for (port, destination) in self.hostnames.add_virtual(host, vip, &offered) {
-            match reachable.is_answered(&destination) {
-                true => self.answer(&destination, vip, port),
-                false => self.offer(&destination, vip, port, &host.hostname),
+            if reachable.is_answered(&destination) {
+                self.answer(&destination, vip, port)
+            } else {
+                self.offer(&destination, vip, port, &host.hostname)
             };
         }
     }
@@ -235,18 +245,20 @@ impl Planned<'_, '_, '_> {
     ) -> bool {
         let context = self.context;
         if let Err(reason) = self.backends.lead_to(destination) {
-            self.problems.push(Problem::new(Code::UnusableDestination, format!("{whose}: {reason}")));
+            self.findings.push(Finding::new(Code::UnusableDestination, format!("{whose}: {reason}")));
             return false;
         }
+        let twin = self.twin(address, port);
         let names = context.names.outbound(destination, address, port);
         // Unified names do not hold the address, so a destination offered at two is one listener at both.
         let same = self.listeners.get(&names.listener).and_then(|&index| self.outbounds.get_mut(index));
         if let Some(other) = same {
             other.also_at.push((address, port));
+            other.also_at.extend(twin);
             return true;
         }
         self.listeners.insert(names.listener.clone(), self.outbounds.len());
-        let routing = route::plan(context, destination, &names, self.backends, self.problems);
+        let routing = route::plan(context, destination, &names, self.backends, self.findings);
         let timeouts = context.timeouts.destination(&destination.id);
         let logs = context.logs.of_outbound(&destination.id, &routing);
         self.outbounds.push(Outbound {
@@ -254,7 +266,7 @@ impl Planned<'_, '_, '_> {
             destination: destination.id.clone(),
             address,
             port,
-            also_at: Vec::new(),
+            also_at: twin.into_iter().collect(),
             bind: context.class.binds(),
             ipv6: context.class.ipv6,
             protocol: destination.protocol,
@@ -273,8 +285,8 @@ impl Planned<'_, '_, '_> {
     }
 }
 
-fn conflict_of(conflict: &HostnameConflict) -> Problem {
-    Problem::new(Code::HostnameConflict, conflict.to_string()).or_about(conflict.losing_service())
+fn conflict_of(conflict: &HostnameConflict) -> Finding {
+    Finding::new(Code::HostnameConflict, conflict.to_string()).or_about(conflict.losing_service())
 }
 
 fn shown_tags(id: &DestinationId, tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {

@@ -1,4 +1,4 @@
-//! Which traffic leaves the mesh, by MeshPassthrough.
+//! Traffic that may leave the mesh, by MeshPassthrough.
 //!
 //! Envoy looks at the port first, then at the address, and does not come back: what is let through at every port is
 //! therefore let through at every port that anything is said about, too.
@@ -16,9 +16,9 @@ use resources::{
     naming::{Kri, legacy},
 };
 
-use crate::{Code, OwnContext, Problem};
+use crate::{Code, Finding, OwnContext};
 
-/// How much of the application's traffic to other destinations is allowed.
+/// Extent of the application's traffic to other destinations that is allowed.
 pub(crate) enum AllowedPassthrough {
     All,
     Nothing,
@@ -36,9 +36,9 @@ pub struct PassthroughMatch {
     pub port: Option<u16>,
     /// Every address, without some.
     pub addresses: Option<Addresses>,
-    /// What the client of TLS asks for; `*.` stands for any subdomain.
+    /// Server name that the client of TLS asks for; `*.` stands for any subdomain.
     pub server_name: Option<String>,
-    /// Where bytes go; where requests go that ask for a host.
+    /// Targets of bytes, or of requests that ask for a host.
     pub hosts: Vec<Host>,
     /// It is for a server that speaks first, which must not be waited for.
     pub server_first: bool,
@@ -58,7 +58,7 @@ pub enum PassthroughProtocol {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Host {
     pub name: String,
-    /// What a request may ask for; empty where requests are not looked at.
+    /// Hosts that a request may ask for; empty if requests are not looked at.
     pub domains: Vec<String>,
     pub cluster: String,
     pub cluster_stats: Option<String>,
@@ -86,30 +86,30 @@ impl PassthroughProtocol {
         }
     }
 
-    /// Whether single requests are looked at.
+    /// Single requests are looked at.
     pub fn is_http(self) -> bool {
         self >= PassthroughProtocol::Http
     }
 
-    /// Whether servers are spoken to in HTTP/2.
+    /// The proxy speaks HTTP/2 to servers.
     pub fn is_http2(self) -> bool {
         self > PassthroughProtocol::Http
     }
 }
 
-/// What the policies let through; `None` where there are none.
-pub(crate) fn exits(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Option<AllowedPassthrough> {
+/// Returns the traffic that policies let through; `None` without such policies.
+pub(crate) fn exits(context: &OwnContext<'_>, findings: &mut Vec<Finding>) -> Option<AllowedPassthrough> {
     let merged = context.effective.proxy(Kind::MeshPassthrough)?;
     let policy = merged.origins.last();
     if context.redirect().is_none() {
         let text = "MeshPassthrough has no effect: no traffic is redirected to this proxy";
-        problems.push(problem(Code::NotRedirected, policy, text.to_owned()));
+        findings.push(finding(Code::NotRedirected, policy, text.to_owned()));
         return None;
     }
     let conf: Arc<Conf> = match merged.typed() {
         Ok(conf) => conf,
         Err(reason) => {
-            problems.push(Problem::new(Code::UnreadablePolicy, reason));
+            findings.push(Finding::new(Code::UnreadablePolicy, reason));
             // What is forbidden stays forbidden.
             return Some(AllowedPassthrough::Nothing);
         }
@@ -120,18 +120,18 @@ pub(crate) fn exits(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Op
         Some(PassthroughMode::Matched | PassthroughMode::Other(_)) | None => {
             let mut ways = PassthroughMatches::default();
             ways.add_all(conf.append_match.as_deref().unwrap_or_default());
-            problems.extend(
-                ways.conflicts.iter().map(|text| problem(Code::PassthroughConflict, policy, text.clone())),
+            findings.extend(
+                ways.conflicts.iter().map(|text| finding(Code::PassthroughConflict, policy, text.clone())),
             );
             AllowedPassthrough::Matched(ways.sorted())
         }
     })
 }
 
-fn problem(code: Code, policy: Option<&Kri>, text: String) -> Problem {
+fn finding(code: Code, policy: Option<&Kri>, text: String) -> Finding {
     match policy {
-        Some(policy) => Problem::about(code, policy.clone(), text),
-        None => Problem::new(code, text),
+        Some(policy) => Finding::about(code, policy.clone(), text),
+        None => Finding::new(code, text),
     }
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn of_version(ways: &[PassthroughMatch], listener: IpAddr) -> Arc<[Pa
     ways.iter().filter(same).cloned().collect()
 }
 
-/// What Envoy distinguishes matches by: no two may agree in all of it.
+/// Properties by which Envoy distinguishes matches: no two may agree in all of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct MatchKey {
     port: Option<u16>,
@@ -159,7 +159,7 @@ struct PassthroughMatches {
 }
 
 impl PassthroughMatches {
-    /// What is said about a port counts before what is said about all.
+    /// Adds matches for one port before matches for all ports, so that they count first.
     fn add_all(&mut self, matches: &[Match]) {
         let port = |given: &Match| given.port.and_then(|port| u16::try_from(port).ok());
         let ports: BTreeSet<u16> = matches.iter().filter_map(port).collect();

@@ -17,7 +17,7 @@ use resources::{
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::{Code, Effective, Problem};
+use crate::{Code, Effective, Finding};
 
 pub use renamed::same_name;
 pub(crate) use renamed::{of_calls, of_own};
@@ -30,7 +30,7 @@ pub struct Patches {
     origins: Vec<(Kri, usize)>,
 }
 
-/// What policies add up to, read once for all proxies that they select.
+/// Merged policies, read once for all proxies that they select.
 struct PatchPolicies {
     modifications: Vec<Modification>,
     /// Of everything they say: modifications can be compared by it.
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for PatchPolicies {
 
 impl Patches {
     /// Those of a proxy, or of a class of proxies; `None` for most.
-    pub(crate) fn of(effective: &Effective<'_>, problems: &mut Vec<Problem>) -> Option<Patches> {
+    pub(crate) fn of(effective: &Effective<'_>, findings: &mut Vec<Finding>) -> Option<Patches> {
         let merged = effective.proxy(Kind::MeshProxyPatch)?;
         match merged.typed::<PatchPolicies>() {
             Ok(said) => {
@@ -68,7 +68,7 @@ impl Patches {
                 Some(Patches { said, origins: origins.collect() })
             }
             Err(reason) => {
-                problems.push(Problem::new(Code::UnreadablePolicy, reason));
+                findings.push(Finding::new(Code::UnreadablePolicy, reason));
                 None
             }
         }
@@ -90,12 +90,12 @@ impl Patches {
         (None, at)
     }
 
-    fn problem(&self, code: Code, at: usize, text: &str) -> Problem {
+    fn finding(&self, code: Code, at: usize, text: &str) -> Finding {
         let (policy, place) = self.origin(at);
         let text = format!("appendModifications[{place}] {text}");
         match policy {
-            Some(policy) => Problem::about(code, policy.clone(), text),
-            None => Problem::new(code, text),
+            Some(policy) => Finding::about(code, policy.clone(), text),
+            None => Finding::new(code, text),
         }
     }
 }
@@ -114,7 +114,7 @@ impl PartialEq for Patches {
 
 impl Eq for Patches {}
 
-/// Where they come from is not looked at: it changes nothing in what they do.
+/// Leaves out their origins, which change nothing in what they do.
 impl Hash for Patches {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.said.digest.hash(state);

@@ -1,4 +1,4 @@
-//! What is known about a proxy before it is planned, and how its own interface is offered.
+//! Properties of a proxy that are known before it is planned, and its admin interface.
 
 use std::{
     fmt,
@@ -7,23 +7,43 @@ use std::{
 };
 
 use resources::{Key, Kind};
-use topology::Vouched;
+use topology::VouchedLabels;
 
 use crate::{AdminNames, CertificateFiles, Redirection};
 
-/// What a proxy is for.
+/// Purpose of a proxy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum ProxyKind {
     /// One workload.
     #[default]
     Sidecar,
-    /// What comes from other zones.
+    /// Serves a zone, and no mesh in particular.
+    Zone(ZoneProxyKind),
+}
+
+/// Side of a zone that a proxy serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ZoneProxyKind {
+    /// Serves traffic from other zones.
     Ingress,
-    /// What leaves the zone.
+    /// Serves traffic that leaves the zone.
     Egress,
 }
 
-/// What the proxy sent about itself when it connected.
+impl ProxyKind {
+    pub const INGRESS: ProxyKind = ProxyKind::Zone(ZoneProxyKind::Ingress);
+    pub const EGRESS: ProxyKind = ProxyKind::Zone(ZoneProxyKind::Egress);
+
+    /// Checks whether it serves a zone, and no mesh in particular.
+    pub fn is_of_zone(self) -> bool {
+        match self {
+            ProxyKind::Sidecar => false,
+            ProxyKind::Zone(_) => true,
+        }
+    }
+}
+
+/// Properties that the proxy sent when it connected.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProxyTraits {
     pub kind: ProxyKind,
@@ -36,19 +56,22 @@ pub struct ProxyTraits {
     pub strict_inbound_ports: bool,
     /// Virtual addresses are bound by listeners, so nothing is redirected.
     pub bind_outbounds: bool,
-    /// How traffic is redirected to it, where its agent says so; otherwise as its Dataplane says.
+    /// Redirection of its traffic, if its agent reports one; otherwise the Dataplane describes it.
     pub redirection: Option<Redirection>,
     /// Its agent answers queries for hostnames.
     pub resolver: bool,
     pub ipv6: bool,
+    /// Its machine has a route for IPv6, so that connections to IPv6 virtual addresses are redirected.
+    pub ipv6_routed: bool,
     /// The port Envoy's admin interface is offered at through mutual TLS; 0 for none.
     pub admin_port: u16,
-    /// Where Envoy's own admin interface listens: a pipe, or a loopback port.
+    /// Address of Envoy's own admin interface: a pipe, or a loopback port.
     pub admin_target: AdminTarget,
     pub readiness_port: u16,
-    /// Where its agent reports readiness, if it said that; otherwise beside the admin interface, as Kuma's.
+    /// Address where its agent reports readiness, if the agent sent one; otherwise beside the admin
+    /// interface, as Kuma's.
     pub readiness_address: Option<IpAddr>,
-    /// Where kuma-dp keeps its files and sockets on the proxy's machine; empty where it did not say.
+    /// Folder of kuma-dp's files and sockets on the proxy's machine; empty if it did not send one.
     pub work_dir: String,
     /// The address of the machine, where kuma-dp knows it.
     pub host_ip: Option<IpAddr>,
@@ -56,12 +79,12 @@ pub struct ProxyTraits {
     pub system_ca_path: Option<String>,
     /// It can count what is asked of a Kafka broker.
     pub kafka_filter: bool,
-    /// What pages of metrics prove themselves with, if its agent has it.
+    /// Certificate of pages of metrics, if its agent has one.
     pub metrics_certificate: Option<Arc<CertificateFiles>>,
-    /// Which statistics it was started with ([`crate::Counting`]); `None` for all.
+    /// Statistics that it was started with ([`crate::Counting`]); `None` for all.
     pub counted: Option<Arc<str>>,
-    /// What its token says about it, which it cannot choose.
-    pub vouched: Vouched,
+    /// Claims of its token, which it cannot choose.
+    pub vouched: VouchedLabels,
 }
 
 impl ProxyTraits {
@@ -69,7 +92,7 @@ impl ProxyTraits {
     pub fn key(&self) -> Key {
         match self.kind {
             ProxyKind::Sidecar => Key::new(Kind::Dataplane, &self.mesh, &self.name),
-            ProxyKind::Ingress | ProxyKind::Egress => Key::global(self.kind.resource(), &self.name),
+            ProxyKind::Zone(_) => Key::global(self.kind.resource(), &self.name),
         }
     }
 
@@ -86,6 +109,7 @@ impl ProxyTraits {
             redirection: None,
             resolver: false,
             ipv6: true,
+            ipv6_routed: false,
             admin_port: 0,
             admin_target: AdminTarget::Port(Ipv4Addr::LOCALHOST.into(), 0),
             readiness_port: 0,
@@ -96,7 +120,7 @@ impl ProxyTraits {
             counted: None,
             host_ip: None,
             metrics_certificate: None,
-            vouched: Vouched::Everything,
+            vouched: VouchedLabels::Everything,
         }
     }
 }
@@ -118,13 +142,13 @@ pub struct Admin {
     pub readiness_port: u16,
     pub readiness_address: Option<IpAddr>,
     pub reuse_port: bool,
-    /// Whether addresses of IPv6 count as internal too.
+    /// Addresses of IPv6 count as internal too.
     pub ipv6: bool,
     /// Filled in by the caller, who holds the keys; without it only readiness is offered.
     pub tls: Option<Arc<AdminTls>>,
 }
 
-/// How the admin interface proves itself, and which clients it answers; all in PEM.
+/// Certificate of the admin interface, and the authority of the clients that it answers; all in PEM.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct AdminTls {
     pub certificate: String,

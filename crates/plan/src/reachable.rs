@@ -1,5 +1,5 @@
-//! What is offered to the application without being listed: all, what the Dataplane says that it needs, or what
-//! servers let the proxy call.
+//! Destinations that are offered to the application without being listed: all, those that the Dataplane says
+//! it needs, or those that servers let the proxy call.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,36 +14,41 @@ use resources::{
 };
 use topology::{ClientClass, Destination, DestinationId, VirtualHost, VirtualPort};
 
-use crate::{Code, Context, Dependency, Effective, Problem, effective, targets};
+use crate::{Code, Context, Dependency, Effective, Finding, effective, targets};
 
-/// Which destinations are offered at their virtual addresses.
-pub(crate) struct Reachable<'c> {
+/// Destinations that are offered at their virtual addresses.
+pub(crate) struct OfferedDestinations<'c> {
     context: &'c Context<'c>,
     redirect: &'c TransparentProxying,
     /// `None` for all.
     backends: Option<BTreeSet<DestinationId>>,
     /// The client whose permissions decide, where the Dataplane does not say what it needs.
     trimmed: Option<&'c ClientClass>,
-    /// Whether they decide about services that are offered at addresses of their own, too.
+    /// They decide about services that are offered at addresses of their own, too.
     by_permission: bool,
 }
 
-impl<'c> Reachable<'c> {
+impl<'c> OfferedDestinations<'c> {
     pub(crate) fn of(
         context: &'c Context<'c>,
         redirect: &'c TransparentProxying,
         listed: &BTreeSet<DestinationId>,
-        problems: &mut Vec<Problem>,
-    ) -> Reachable<'c> {
+        findings: &mut Vec<Finding>,
+    ) -> OfferedDestinations<'c> {
         let mode = context.mesh.map_or(MeshServicesMode::Disabled, Mesh::mesh_services_mode);
-        let reachable =
-            |backends, trimmed| Reachable { context, redirect, backends, trimmed, by_permission: false };
+        let reachable = |backends, trimmed| OfferedDestinations {
+            context,
+            redirect,
+            backends,
+            trimmed,
+            by_permission: false,
+        };
         let by_services = !redirect.reachable_services.is_empty();
         // A proxy that lists services gets their hostnames; permissions do not restrict them.
         let trimmed = context.class.trimmed.as_ref();
         match &redirect.reachable_backends {
             Some(listed) => {
-                let found = listed.refs.iter().flat_map(|r| resolve(context, r, problems));
+                let found = listed.refs.iter().flat_map(|r| resolve(context, r, findings));
                 reachable(Some(found.collect()), None)
             }
             None if !listed.is_empty() => reachable(Some(listed.clone()), trimmed.filter(|_| !by_services)),
@@ -52,7 +57,7 @@ impl<'c> Reachable<'c> {
             None => match trimmed {
                 Some(client) => {
                     let permitted = Some(permitted(context, client));
-                    Reachable { by_permission: true, ..reachable(permitted, trimmed) }
+                    OfferedDestinations { by_permission: true, ..reachable(permitted, trimmed) }
                 }
                 None => reachable(None, None),
             },
@@ -75,7 +80,7 @@ impl<'c> Reachable<'c> {
         self.trimmed.filter(|_| self.context.class.stub)
     }
 
-    /// Whether permissions keep a destination from being offered at its address, where that is answered.
+    /// Permissions keep a destination from being offered at its address, and calls there are answered.
     pub(crate) fn is_answered(&self, id: &DestinationId) -> bool {
         let answers = self.by_permission && self.answered().is_some();
         self.backends.as_ref().is_some_and(|offered| answers && !offered.contains(id))
@@ -94,8 +99,9 @@ impl<'c> Reachable<'c> {
 
     /// The hostnames of VirtualOutbounds that may lead to something reachable, or to something that is answered.
     pub(crate) fn virtual_hosts(&self) -> Vec<&'c Arc<VirtualHost>> {
-        let Reachable { context, redirect, .. } = self;
-        let (hosts, reads) = (&context.snapshot.virtual_hosts, context.reads);
+        let OfferedDestinations { context, redirect, .. } = self;
+        let hosts = &context.snapshot.virtual_hosts;
+        let reads = context.reads;
         if let Some(client) = self.answered() {
             let permissions =
                 [Dependency::Reach(client.clone()), Dependency::ReachByDefault, Dependency::Rows];
@@ -118,7 +124,7 @@ impl<'c> Reachable<'c> {
         hosts.of_services(&services)
     }
 
-    /// Whether a port of such a hostname leads to something reachable.
+    /// A port of such a hostname leads to something reachable.
     pub(crate) fn leads_to(&self, port: &VirtualPort) -> bool {
         let services = &self.redirect.reachable_services;
         if !services.is_empty() {
@@ -131,7 +137,8 @@ impl<'c> Reachable<'c> {
     }
 }
 
-/// What a client is let in to, and what routes lead away from: it may be let in there.
+/// Returns the destinations that a client may call, and those that routes lead away from, because it may be
+/// allowed to call the targets.
 fn permitted(context: &Context<'_>, client: &ClientClass) -> BTreeSet<DestinationId> {
     let Context { snapshot, effective, .. } = context;
     let mut permitted = context.callable(client);
@@ -165,7 +172,7 @@ fn service_of(id: &DestinationId) -> Option<&str> {
     tags.get(resources::labels::SERVICE).map(String::as_str)
 }
 
-/// Whether a route answers calls to a destination itself or sends them to others.
+/// A route answers calls to a destination itself or sends them to others.
 fn leads_elsewhere(effective: &Effective<'_>, id: &DestinationId) -> bool {
     let requests = effective.conf::<MeshHTTPRoute>(id).ok().flatten();
     let by_request = |rule: &mesh_http_route::Rule| {
@@ -181,12 +188,12 @@ fn leads_elsewhere(effective: &Effective<'_>, id: &DestinationId) -> bool {
 fn resolve(
     context: &Context<'_>,
     reference: &ReachableBackendRef,
-    problems: &mut Vec<Problem>,
+    findings: &mut Vec<Finding>,
 ) -> Vec<DestinationId> {
     let snapshot = context.snapshot;
     let Some(kind) = Kind::by_name(&reference.kind) else {
         let text = format!("reachableBackends: {:?} is not a kind of service", reference.kind);
-        problems.push(Problem::new(Code::UnknownDestination, text));
+        findings.push(Finding::new(Code::UnknownDestination, text));
         return Vec::new();
     };
     let wanted = |id: &&DestinationId| {
@@ -215,7 +222,7 @@ fn resolve(
             "reachableBackends: there is no {} {:?} with that port in the mesh",
             reference.kind, reference.name
         );
-        problems.push(Problem::new(Code::UnknownDestination, text));
+        findings.push(Finding::new(Code::UnknownDestination, text));
     }
     found
 }

@@ -1,4 +1,7 @@
-//! What a plan was made from: the other side of "does this change matter?".
+//! Inputs of a plan, from which follows if a change matters.
+//!
+//! Whatever planning looks at is here, by mesh, so that one proxy may read several: the mesh, destinations, services looked
+//! for by name or label, routes, Dataplanes. A change of anything else plans nothing.
 
 use std::{
     cell::RefCell,
@@ -27,13 +30,13 @@ pub enum Dependency {
     AllVirtualHosts,
     /// The hostnames that VirtualOutbounds make for a service (`kuma.io/service`).
     VirtualHostsOf(Arc<str>),
-    /// Which destinations clients of a class may call because rules name them.
+    /// Destinations that clients of a class may call because rules name them.
     Reach(ClientClass),
-    /// Which destinations clients may call that no rule names.
+    /// Destinations that clients may call and no rule names.
     ReachByDefault,
-    /// Which rules decide about the clients of any destination.
+    /// Rules that decide about the clients of any destination.
     Rows,
-    /// Which MeshHTTPRoutes there are.
+    /// Set of MeshHTTPRoutes.
     Routes,
     /// A Dataplane: the proxy's own, and any other.
     Proxy(Arc<str>),
@@ -87,27 +90,43 @@ impl Recorder {
     }
 }
 
-/// What a change of a mesh touches, as dependencies: plans that read one of them must be made anew. Changes of
-/// endpoints alone, and of policies, are not among them.
+/// Returns the dependencies that a change of a mesh touches: plans that read one of them must be made anew.
+/// Changes of endpoints alone, and of policies, are not among them.
 pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
+    let Affected {
+        policies,
+        proxies,
+        destinations,
+        services,
+        virtual_hosts,
+        rows,
+        reach,
+        reach_by_default,
+        // Every plan reads the mesh: the caller knows them all.
+        whole_mesh: _,
+        endpoints: _,
+        // Zones and resources of no mesh reach a plan as endpoints and destinations.
+        globals: _,
+        zones: _,
+    } = affected;
     let mut touched = BTreeSet::new();
-    for id in &affected.destinations {
+    for id in destinations {
         touched.insert(Dependency::AllDestinations);
         if let DestinationId::Port(kri) = id {
             touched.insert(Dependency::Resource(kri.without_section()));
         }
         touched.insert(Dependency::Destination(id.clone()));
     }
-    touched.extend(affected.services.keys().cloned().map(Dependency::Service));
-    for service in affected.virtual_hosts.values().flatten() {
+    touched.extend(services.keys().cloned().map(Dependency::Service));
+    for service in virtual_hosts.values().flatten() {
         touched.insert(Dependency::AllVirtualHosts);
         touched.insert(Dependency::VirtualHostsOf(service.clone()));
     }
-    touched.extend(affected.reach.iter().cloned().map(Dependency::Reach));
-    touched.extend(affected.reach_by_default.then_some(Dependency::ReachByDefault));
-    touched.extend(affected.rows.then_some(Dependency::Rows));
-    touched.extend(affected.proxies.iter().cloned().map(Dependency::Proxy));
-    let versions = affected.policies.iter().flat_map(|change| change.versions());
+    touched.extend(reach.iter().cloned().map(Dependency::Reach));
+    touched.extend(reach_by_default.then_some(Dependency::ReachByDefault));
+    touched.extend(rows.then_some(Dependency::Rows));
+    touched.extend(proxies.iter().cloned().map(Dependency::Proxy));
+    let versions = policies.iter().flat_map(|change| change.versions());
     for policy in versions {
         if policy.resource.kind() == Kind::MeshHTTPRoute {
             touched.insert(Dependency::Routes);

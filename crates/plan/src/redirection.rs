@@ -1,18 +1,18 @@
-//! What an agent says about the redirection of its machine. It knows what the firewall does, so it takes
-//! precedence over the Dataplane, which still says what the application may reach.
+//! Redirection on a machine, as its agent reports it. The agent knows what the firewall does, so its report
+//! takes precedence over the Dataplane, which still says what the application may reach.
 
 use std::borrow::Cow;
 
 use resources::kinds::dataplane::{IpFamilyMode, Networking, TransparentProxying};
 
-/// How the traffic of an application is redirected to its proxy.
+/// Redirection of an application's traffic to its proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Redirection {
-    /// Whether any is.
+    /// Traffic is redirected.
     pub enabled: bool,
     pub inbound_port: u16,
     pub outbound_port: u16,
-    /// Whether that of IPv6 is, too.
+    /// Traffic of IPv6 is redirected, too.
     pub ipv6: bool,
 }
 

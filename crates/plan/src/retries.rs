@@ -1,4 +1,4 @@
-//! What is tried again when it fails: MeshRetry.
+//! Retries of failed requests and connections: MeshRetry.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,9 +11,9 @@ use resources::{
 };
 use topology::{DestinationId, Protocol};
 
-use crate::{Effective, effective::Found};
+use crate::{Effective, effective::EffectiveConf};
 
-/// When and how often a failed request is tried again.
+/// Conditions and number of retries of a failed request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Retry {
     Http(Http),
@@ -43,7 +43,7 @@ impl<'a> OutboundRetries<'a> {
         OutboundRetries { effective }
     }
 
-    /// How often a connection is attempted; `None` where no policy says so.
+    /// Returns the limit of attempts to connect; `None` without a policy.
     pub fn connections(&self, destination: &DestinationId) -> Option<u32> {
         self.conf(destination)?.tcp.as_ref()?.max_connect_attempt
     }
@@ -70,6 +70,6 @@ impl<'a> OutboundRetries<'a> {
 }
 
 /// Confs were typed before they were merged, so one always reads back.
-fn found(found: Result<Option<Found<Conf>>, String>) -> Option<Arc<Conf>> {
+fn found(found: Result<Option<EffectiveConf<Conf>>, String>) -> Option<Arc<Conf>> {
     found.ok().flatten().map(|found| found.conf)
 }

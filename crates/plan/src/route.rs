@@ -1,4 +1,4 @@
-//! Where the traffic of an outbound goes: MeshHTTPRoute and MeshTCPRoute.
+//! Routes of an outbound's traffic: MeshHTTPRoute and MeshTCPRoute.
 //!
 //! Requests take the first route that matches; the most specific come first, and the last takes all that
 //! is left to the destination itself. Where only a MeshTCPRoute is about a destination, its connections
@@ -21,13 +21,14 @@ use resources::{
 use topology::{Destination, DestinationId, Protocol};
 
 use crate::{
-    Code, Context, OutboundNames, Problem, RequestTimeouts, Retry, backend::Backends, effective::Found,
+    Code, Context, Finding, OutboundNames, RequestTimeouts, Retry, backend::Backends,
+    effective::EffectiveConf,
 };
 
 /// A mirror's share of all requests is counted in millionths; so are percents, of which 100 are all.
 const PERCENTS_OF_ALL: i64 = 100;
 
-/// What happens to the traffic of an outbound.
+/// Treatment of an outbound's traffic.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Routing {
     /// Each request takes the first route that matches.
@@ -41,11 +42,11 @@ pub enum Routing {
 pub struct Share {
     pub cluster: String,
     pub weight: u32,
-    /// Whether it leaves the mesh.
+    /// Traffic to it leaves the mesh.
     pub external: bool,
 }
 
-/// What happens to requests that match.
+/// Treatment of requests that match.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Route {
     pub name: String,
@@ -53,18 +54,18 @@ pub struct Route {
     pub origin: Option<Kri>,
     /// Always with a path.
     pub matched: Match,
-    pub changes: Vec<Change>,
-    pub action: Action,
+    pub changes: Vec<RouteFilter>,
+    pub action: RouteAction,
     pub timeouts: RequestTimeouts,
     /// `None` where a request is tried once.
     pub retry: Option<Retry>,
-    /// What decides which endpoint gets a request.
+    /// Hash policies that choose the endpoint of a request.
     pub hashed: Vec<HashPolicy>,
 }
 
 /// A step on the way of a request and its response.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum RouteFilter {
     RequestHeaders(HeaderModifier),
     ResponseHeaders(HeaderModifier),
     Url(UrlRewrite),
@@ -75,14 +76,14 @@ pub enum Change {
     },
 }
 
-/// Where a request ends.
+/// Final step of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Action {
+pub enum RouteAction {
     Forward(Vec<Share>),
     Redirect(RequestRedirect),
 }
 
-/// Whether the protocol is understood request by request.
+/// The protocol is understood request by request.
 pub fn is_http(protocol: Protocol) -> bool {
     matches!(protocol, Protocol::Http | Protocol::Http2 | Protocol::Grpc)
 }
@@ -93,14 +94,14 @@ pub(crate) fn plan(
     destination: &Destination,
     names: &OutboundNames,
     backends: &mut Backends<'_>,
-    problems: &mut Vec<Problem>,
+    findings: &mut Vec<Finding>,
 ) -> Routing {
     let itself =
         Share { cluster: names.cluster.clone(), weight: 1, external: destination.external.is_some() };
-    let mut planner = Planner { context, backends, problems };
+    let mut planner = Planner { context, backends, findings };
     let requests = is_http(destination.protocol);
     let found = if requests { planner.requests(&destination.id) } else { None };
-    let Some(Found { conf, merged }) = found.filter(|found| !found.conf.rules.is_empty()) else {
+    let Some(EffectiveConf { conf, merged }) = found.filter(|found| !found.conf.rules.is_empty()) else {
         return match planner.connections(&destination.id) {
             Some(shares) if shares.is_empty() => Routing::Connections(vec![itself]),
             Some(shares) => Routing::Connections(shares),
@@ -144,7 +145,7 @@ fn default_route(
         origin: None,
         matched: Match { path: Some(everything()), ..Match::default() },
         changes: Vec::new(),
-        action: Action::Forward(vec![itself]),
+        action: RouteAction::Forward(vec![itself]),
         timeouts: context.timeouts.destination(&destination.id).request,
         retry: context.retries.requests(&destination.id, destination.protocol),
         hashed: context.balancing.hashed(&destination.id),
@@ -158,25 +159,26 @@ fn everything() -> PathMatch {
 struct Planner<'c, 'b, 'a> {
     context: &'c Context<'c>,
     backends: &'b mut Backends<'a>,
-    problems: &'b mut Vec<Problem>,
+    findings: &'b mut Vec<Finding>,
 }
 
 impl Planner<'_, '_, '_> {
     /// The rules for requests to a destination, from the highest precedence to the lowest.
-    fn requests(&mut self, destination: &DestinationId) -> Option<Found<http::ToEntry>> {
+    fn requests(&mut self, destination: &DestinationId) -> Option<EffectiveConf<http::ToEntry>> {
         self.read(self.context.effective.conf::<MeshHTTPRoute>(destination))
     }
 
-    /// How connections to a destination are spread; `None` where no MeshTCPRoute is about it.
+    /// Returns the shares of connections to a destination; `None` if no MeshTCPRoute is about it.
     fn connections(&mut self, destination: &DestinationId) -> Option<Vec<Share>> {
-        let Found { conf, merged } = self.read(self.context.effective.conf::<MeshTCPRoute>(destination))?;
+        let EffectiveConf { conf, merged } =
+            self.read(self.context.effective.conf::<MeshTCPRoute>(destination))?;
         let first = conf.rules.iter().zip(&merged.rules).next();
         let backends = first.and_then(|(rule, origin)| Some((origin, rule.default.backend_refs.as_ref()?)));
         Some(backends.map(|(origin, backends)| self.shares(origin, backends)).unwrap_or_default())
     }
 
-    fn read<C>(&mut self, found: Result<Option<Found<C>>, String>) -> Option<Found<C>> {
-        let unreadable = |text| self.problems.push(Problem::new(Code::UnreadablePolicy, text));
+    fn read<C>(&mut self, found: Result<Option<EffectiveConf<C>>, String>) -> Option<EffectiveConf<C>> {
+        let unreadable = |text| self.findings.push(Finding::new(Code::UnreadablePolicy, text));
         found.map_err(unreadable).ok().flatten()
     }
 
@@ -194,18 +196,20 @@ impl Planner<'_, '_, '_> {
             .filter(|filter| filter.type_ == FilterType::RequestRedirect)
             .find_map(|filter| filter.request_redirect.clone());
         let action = match (redirect, &rule.default.backend_refs) {
-            (Some(redirect), _) => Action::Redirect(redirect),
-            (None, None) => Action::Forward(vec![itself.clone()]),
-            (None, Some(references)) => Action::Forward(self.shares(origin, references)),
+            (Some(redirect), _) => RouteAction::Redirect(redirect),
+            (None, None) => RouteAction::Forward(vec![itself.clone()]),
+            (None, Some(references)) => RouteAction::Forward(self.shares(origin, references)),
         };
-        if action == Action::Forward(Vec::new()) {
+        if action == RouteAction::Forward(Vec::new()) {
             let text = format!("{origin}: none of its backends can be called; the rule is left out");
-            self.problems.push(Problem::about(Code::NoUsableBackend, origin.clone(), text));
+            self.findings.push(Finding::about(Code::NoUsableBackend, origin.clone(), text));
             return Vec::new();
         }
-        let changes: Vec<Change> = filters.iter().filter_map(|filter| self.change(origin, filter)).collect();
+        let changes: Vec<RouteFilter> =
+            filters.iter().filter_map(|filter| self.change(origin, filter)).collect();
         let context = self.context;
-        let (id, protocol) = (&destination.id, destination.protocol);
+        let id = &destination.id;
+        let protocol = destination.protocol;
         // An entry about a route is about requests to resources; a policy with a route at the top is about all.
         let (name, timeouts, retry, hashed) = match id {
             DestinationId::Port(kri) => (
@@ -234,22 +238,22 @@ impl Planner<'_, '_, '_> {
         rule.matches.iter().map(route).collect()
     }
 
-    fn change(&mut self, origin: &Kri, filter: &Filter) -> Option<Change> {
+    fn change(&mut self, origin: &Kri, filter: &Filter) -> Option<RouteFilter> {
         match filter.type_ {
             FilterType::RequestHeaderModifier => {
-                filter.request_header_modifier.clone().map(Change::RequestHeaders)
+                filter.request_header_modifier.clone().map(RouteFilter::RequestHeaders)
             }
             FilterType::ResponseHeaderModifier => {
-                filter.response_header_modifier.clone().map(Change::ResponseHeaders)
+                filter.response_header_modifier.clone().map(RouteFilter::ResponseHeaders)
             }
-            FilterType::UrlRewrite => filter.url_rewrite.clone().map(Change::Url),
+            FilterType::UrlRewrite => filter.url_rewrite.clone().map(RouteFilter::Url),
             FilterType::RequestMirror => {
                 let mirror = filter.request_mirror.as_ref()?;
                 let share = self.share(origin, &mirror.backend_ref)?;
                 let percent = mirror.percentage.as_ref().and_then(|percentage| percentage.millionths());
                 let millionths = percent.map_or(1_000_000, |percent| percent / PERCENTS_OF_ALL);
                 let millionths = u32::try_from(millionths.clamp(0, 1_000_000)).unwrap_or_default();
-                Some(Change::Mirror { cluster: share.cluster, millionths })
+                Some(RouteFilter::Mirror { cluster: share.cluster, millionths })
             }
             FilterType::RequestRedirect | FilterType::Other(_) => None,
         }
@@ -282,7 +286,7 @@ impl Planner<'_, '_, '_> {
             }),
             Err(reason) => {
                 let text = format!("{origin}: {reason}");
-                self.problems.push(Problem::about(Code::UnknownBackend, origin.clone(), text));
+                self.findings.push(Finding::about(Code::UnknownBackend, origin.clone(), text));
                 None
             }
         }
@@ -303,7 +307,7 @@ fn fit(shares: &mut [Share]) {
     }
 }
 
-/// Which of two matches is asked first: the lesser one.
+/// Orders matches: the lesser of two is asked first.
 fn importance(matched: &Match) -> impl Ord + use<> {
     let (kind, length) = match &matched.path {
         Some(PathMatch { type_: PathMatchType::Exact, .. }) => (0, 0),

@@ -12,16 +12,17 @@ use resources::{
         tls::TlsCipher,
     },
     labels,
-    naming::system,
+    naming::{Kri, system},
 };
 
 use topology::MeshSnapshot;
 
 use crate::{
-    Applying, Code, Names, OwnContext, Problem, SecretNames, ServerTls, TlsVersion, external::tls_version,
+    Applying, AuthoritiesSecret, CertificateSecret, Code, Finding, NamingScheme, OwnContext, SecretNames,
+    ServerTls, TlsVersion, external::tls_version,
 };
 
-/// What a proxy needs for mutual TLS, on both sides of its connections.
+/// Configuration of mutual TLS on both sides of a proxy's connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Security {
     pub secrets: SecretNames,
@@ -45,8 +46,8 @@ impl Security {
     /// these say, with whatever certificate they have themselves: so both kinds can call each other.
     pub(crate) fn of(
         snapshot: &MeshSnapshot,
-        names: Names,
-        identity: Option<&str>,
+        names: NamingScheme,
+        identity: Option<&Kri>,
         parameters: impl FnOnce() -> Option<Arc<TlsParameters>>,
     ) -> Option<Security> {
         if snapshot.mtls.is_none() && identity.is_none() {
@@ -54,11 +55,11 @@ impl Security {
         }
         let mut secrets = names.secrets(&snapshot.name);
         if let Some(identity) = identity {
-            secrets.identity = identity.to_owned();
+            secrets.identity = CertificateSecret::OfIdentity(identity.clone());
         }
         let trust_domains = match snapshot.trust_domains() {
             Some(domains) => {
-                secrets.authorities = system::TRUST_BUNDLE.to_owned();
+                secrets.authorities = AuthoritiesSecret::TrustBundle(system::TRUST_BUNDLE.to_owned());
                 domains
             }
             None => vec![snapshot.name.to_string()],
@@ -68,8 +69,8 @@ impl Security {
 }
 
 impl TlsParameters {
-    /// What the policies say that apply to a proxy. Both sides of a connection must agree, so that only policies for
-    /// the whole mesh may say it.
+    /// Reads the TLS parameters of the policies that apply to a proxy. Both sides of a connection must agree,
+    /// so that only policies for the whole mesh count.
     pub(crate) fn of(applying: &Applying) -> Option<Arc<TlsParameters>> {
         let policies = applying.of_kind(Kind::MeshTLS).iter().map(|policy| &policy.view);
         let for_all = policies.filter(|view| view.top.kind == TargetRefKind::Mesh);
@@ -84,7 +85,7 @@ impl TlsParameters {
     }
 }
 
-/// How an inbound treats its clients; `None` where no policy says it.
+/// Returns the TLS mode that policies set for an inbound; `None` if they set none.
 pub(crate) fn mode(rules: &[InboundRule]) -> Option<ServerTls> {
     match folded(rules)?.mode {
         Some(Mode::Strict) => Some(ServerTls::Strict),
@@ -94,7 +95,7 @@ pub(crate) fn mode(rules: &[InboundRule]) -> Option<ServerTls> {
 }
 
 /// Says why a proxy is not given the identity that selects it.
-pub(crate) fn problems(context: &OwnContext<'_>, problems: &mut Vec<Problem>) {
+pub(crate) fn findings(context: &OwnContext<'_>, findings: &mut Vec<Finding>) {
     let OwnContext { snapshot, dataplane, .. } = context;
     let Some(identity) = snapshot.identities.of(dataplane) else { return };
     let Some(spec) = identity.spec.get::<MeshIdentity>() else { return };
@@ -108,7 +109,7 @@ pub(crate) fn problems(context: &OwnContext<'_>, problems: &mut Vec<Problem>) {
         }
         _ if !topology::identities::is_ready(identity) => "it is not ready".to_owned(),
         _ if snapshot.trusts.is_empty() => "there is no MeshTrust, so no proxy would trust it".to_owned(),
-        _ => return problems.extend(unvouched(context, identity)),
+        _ => return findings.extend(unvouched(context, identity)),
     };
     let closed = match context.effective.server_tls_by_default() {
         ServerTls::Closed => {
@@ -117,15 +118,15 @@ pub(crate) fn problems(context: &OwnContext<'_>, problems: &mut Vec<Problem>) {
         _ => "",
     };
     let text = format!("MeshIdentity {:?}: {reason}{closed}", identity.name());
-    problems.push(match identity.kri("") {
-        Some(kri) => Problem::about(Code::IdentityWithoutEffect, kri, text),
-        None => Problem::new(Code::IdentityWithoutEffect, text),
+    findings.push(match identity.kri("") {
+        Some(kri) => Finding::about(Code::IdentityWithoutEffect, kri, text),
+        None => Finding::new(Code::IdentityWithoutEffect, text),
     });
 }
 
 /// The labels that the token of a connected proxy would have to bind. The text is the same for all such proxies, so
 /// that they make one finding.
-fn unvouched(context: &OwnContext<'_>, identity: &Resource) -> Option<Problem> {
+fn unvouched(context: &OwnContext<'_>, identity: &Resource) -> Option<Finding> {
     let OwnContext { snapshot, dataplane, traits, .. } = context;
     let chosen = snapshot.identities.unvouched(dataplane, &snapshot.zone, &traits.vouched);
     if chosen.is_empty() {
@@ -137,7 +138,7 @@ fn unvouched(context: &OwnContext<'_>, identity: &Resource) -> Option<Problem> {
         in_words(&chosen),
         token_flags(chosen.iter().map(|label| (label.as_str(), "VALUE")))
     );
-    Some(Problem::about(Code::IdentityNotVouched, identity.kri("")?, text))
+    Some(Finding::about(Code::IdentityNotVouched, identity.kri("")?, text))
 }
 
 /// Lists labels in words.

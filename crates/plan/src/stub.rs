@@ -1,4 +1,4 @@
-//! What answers calls to destinations that were trimmed: one listener for all of them, at their addresses.
+//! Answer to calls to destinations that were trimmed: one listener for all of them, at their addresses.
 //!
 //! Calls are distinguished by their destination address, because an application may ask for any host there.
 
@@ -19,25 +19,25 @@ pub struct Stub {
     pub names: StubNames,
     pub bind: bool,
     pub ipv6: bool,
-    /// Who calls, as servers know it.
+    /// Name of the client, as servers know it.
     pub client: String,
     /// By what decides, sorted; each has an address.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<PolicyRefusal>,
 }
 
 /// Destinations that one policy keeps a client from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Refusal {
+pub struct PolicyRefusal {
     /// The policy that denies, or the Mesh where no rule is about the client.
     pub decided_by: Kri,
-    /// Whether a rule denies.
+    /// A rule denies.
     pub denied: bool,
-    /// Where these destinations would be offered, sorted.
+    /// Addresses where these destinations would be offered, sorted.
     pub addresses: Vec<(IpAddr, u16)>,
 }
 
 impl Stub {
-    /// Where it answers.
+    /// Returns the addresses where it answers.
     pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, u16)> {
         self.refusals.iter().flat_map(|refusal| refusal.addresses.iter().copied())
     }
@@ -53,12 +53,12 @@ impl Stub {
             let decided = decided(context.snapshot, client, destination)?;
             refusals.entry(decided).or_default().insert(*address);
         }
-        let refusal = |((decided_by, denied), addresses): (_, BTreeSet<_>)| Refusal {
+        let refusal = |((decided_by, denied), addresses): (_, BTreeSet<_>)| PolicyRefusal {
             decided_by,
             denied,
             addresses: addresses.into_iter().collect(),
         };
-        let refusals: Vec<Refusal> = refusals.into_iter().map(refusal).collect();
+        let refusals: Vec<PolicyRefusal> = refusals.into_iter().map(refusal).collect();
         (!refusals.is_empty()).then(|| Stub {
             names: context.names.stub(),
             bind: context.class.binds(),
@@ -69,9 +69,10 @@ impl Stub {
     }
 }
 
-/// What keeps a client from a destination, and whether that is a rule. `None` for a mesh that cannot be named.
+/// Returns the resource that keeps a client from a destination, and true if it is a rule that denies. `None`
+/// for a mesh that cannot be named.
 fn decided(mesh: &MeshSnapshot, client: &ClientClass, destination: &DestinationId) -> Option<(Kri, bool)> {
-    let row = mesh.reachability.row(destination);
+    let row = mesh.access.row(destination);
     // The client is refused, so that no policy that may select servers elsewhere lets it in.
     let rulesets = row.iter().flat_map(|row| &row.rulesets);
     let decisions = rulesets.map(|ruleset| ruleset.permissions.decide(client.client()));

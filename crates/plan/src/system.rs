@@ -1,4 +1,4 @@
-//! What the proxy does independently of services: passthrough and its own admin interface.
+//! Parts of a proxy that do not depend on services: passthrough and its own admin interface.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -11,7 +11,7 @@ use resources::{
 };
 
 use crate::{
-    Admin, AdminTarget, Names, OwnContext, Passthrough, Problem, ProxyTraits, ServerTls, ip_of,
+    Admin, AdminTarget, Finding, NamingScheme, OwnContext, Passthrough, ProxyTraits, ServerTls, ip_of,
     passthrough::{self, AllowedPassthrough},
     port_of,
 };
@@ -19,8 +19,8 @@ use crate::{
 const REDIRECT_INBOUND: u32 = 15006;
 const REDIRECT_OUTBOUND: u32 = 15001;
 
-pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>) -> Vec<Passthrough> {
-    let exits = passthrough::exits(context, problems);
+pub(crate) fn passthrough(context: &OwnContext<'_>, findings: &mut Vec<Finding>) -> Vec<Passthrough> {
+    let exits = passthrough::exits(context, findings);
     let Some(redirect) = context.redirect() else { return Vec::new() };
     let or = |port: u32, default: u32| if port == 0 { default } else { port };
     let directions = [
@@ -39,7 +39,7 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
     let lets_in = lets_in(context);
     let mut planned = Vec::new();
     for (direction, port) in directions {
-        let Some(port) = port_of(port, "transparentProxying", problems) else { continue };
+        let Some(port) = port_of(port, "transparentProxying", findings) else { continue };
         for (version, address) in versions.into_iter().flatten() {
             let allowed = match direction {
                 Direction::Inbound => lets_in,
@@ -69,15 +69,18 @@ pub(crate) fn passthrough(context: &OwnContext<'_>, problems: &mut Vec<Problem>)
     planned
 }
 
-/// Whether redirected traffic reaches ports without an inbound, where clients need no certificate and no
-/// permission. While clients need no certificate at any inbound it does, and so it does for a gateway, which
-/// takes clients of its own.
+/// Redirected traffic reaches ports without an inbound, where clients need no certificate and no permission.
+/// It does while clients need no certificate at any inbound, and at a gateway, which takes clients of its
+/// own.
 fn lets_in(context: &OwnContext<'_>) -> bool {
     let inbounds = &context.networking.inbound;
     let is_strict = |tls: ServerTls| matches!(tls, ServerTls::Strict | ServerTls::Closed);
-    let asks = || match inbounds.is_empty() {
-        true => is_strict(context.effective.server_tls_by_default()),
-        false => inbounds.iter().any(|inbound| is_strict(context.effective.server_tls(inbound))),
+    let asks = || {
+        if inbounds.is_empty() {
+            is_strict(context.effective.server_tls_by_default())
+        } else {
+            inbounds.iter().any(|inbound| is_strict(context.effective.server_tls(inbound)))
+        }
     };
     context.networking.gateway.is_some() || !context.traits.strict_inbound_ports || !asks()
 }
@@ -85,14 +88,14 @@ fn lets_in(context: &OwnContext<'_>) -> bool {
 /// `address` is that of the proxy.
 pub(crate) fn admin(
     address: &str,
-    names: Names,
+    names: NamingScheme,
     traits: &ProxyTraits,
-    problems: &mut Vec<Problem>,
+    findings: &mut Vec<Finding>,
 ) -> Option<Admin> {
     if traits.admin_port == 0 {
         return None;
     }
-    let address = ip_of(address, "networking", problems)?;
+    let address = ip_of(address, "networking", findings)?;
     // Two listeners cannot have one address: Envoy's own interface is there already, for
     // programs on the proxy's machine.
     if traits.admin_target == AdminTarget::Port(address, traits.admin_port) {

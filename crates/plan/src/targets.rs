@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use policy::Place;
+use policy::NameScope;
 use resources::{
     Kind, Labels,
     kinds::target_ref::{TargetRef, TargetRefKind as K},
@@ -11,20 +11,20 @@ use resources::{
 };
 use topology::DestinationId;
 
-use crate::{Code, Context, Dependency, Problem, effective::KINDS};
+use crate::{Code, Context, Dependency, Finding, effective::KINDS};
 
-/// Entries of policies in effect that are about nothing. What they wait for is noted, so that the plan is made
-/// again when it appears.
-pub(crate) fn unknown(context: &Context<'_>) -> Vec<Problem> {
+/// Reports entries of policies in effect that are about nothing. The missing resources are noted, so that the
+/// plan is made again when they appear.
+pub(crate) fn unknown(context: &Context<'_>) -> Vec<Finding> {
     let rules = || KINDS.iter().map(|&kind| context.effective.outbound(kind));
     for awaited in rules().flat_map(|rules| &rules.awaited) {
         context.reads.note(Dependency::Resource(awaited.clone()));
     }
     let entries = rules().flat_map(|rules| &rules.unresolved);
-    entries.filter_map(|(origin, target)| problem(context, origin, target)).collect()
+    entries.filter_map(|(origin, target)| finding(context, origin, target)).collect()
 }
 
-fn problem(context: &Context<'_>, origin: &Kri, target: &TargetRef) -> Option<Problem> {
+fn finding(context: &Context<'_>, origin: &Kri, target: &TargetRef) -> Option<Finding> {
     let kind = match target.kind {
         K::MeshHttpRoute => None,
         _ => Some(service_kind(target)?),
@@ -49,18 +49,18 @@ fn problem(context: &Context<'_>, origin: &Kri, target: &TargetRef) -> Option<Pr
     let port = section.map(|section| format!(" with a port {section:?}")).unwrap_or_default();
     let policy = origin.without_section();
     let text = format!("{origin}: there is no {} {who}{port} in the {place}", target.kind);
-    Some(Problem::about(Code::UnknownTarget, policy, text))
+    Some(Finding::about(Code::UnknownTarget, policy, text))
 }
 
-/// Notes the services that an entry of a policy may be about, whether there are any or not. Which routes there are is
-/// noted for the plan as a whole.
+/// Notes the services that an entry of a policy may be about, existing or not. The set of routes is noted for
+/// the plan as a whole.
 pub(crate) fn note(context: &Context<'_>, origin: &Kri, target: &TargetRef) {
     let Some(kind) = service_kind(target) else { return };
     if let Some(labels) = labels_of(target) {
         context.reads.note(Dependency::Labelled(kind, labels.clone()));
         return;
     }
-    let named = Place::of(origin).kri_of(kind, target).map(Dependency::Resource);
+    let named = NameScope::of(origin).kri_of(kind, target).map(Dependency::Resource);
     named.into_iter().for_each(|named| context.reads.note(named));
     // The global control plane may have one of that name, too.
     context.reads.note_on_global(kind, target.name.as_deref().unwrap_or_default());

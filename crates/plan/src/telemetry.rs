@@ -1,4 +1,4 @@
-//! Where logs and traces go, and who sends them.
+//! Collectors of logs and traces, and the identity of their senders.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) const UNKNOWN: &str = "unknown";
 const THIS_MACHINE: &str = "127.0.0.1";
 const HTTPS: u16 = 443;
 
-/// Who a proxy is in logs and traces.
+/// Identity of a proxy in logs and traces.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Reporter {
     pub zone: String,
@@ -33,11 +33,11 @@ pub struct Reporter {
     /// The KRI of its workload; empty where no label names one.
     pub workload: String,
     pub address: String,
-    /// Where records for log servers are written; empty where the agent did not say its work directory.
+    /// Pipe for records to log servers; empty if the agent did not send its work directory.
     pub pipe: String,
 }
 
-/// What of a [`Reporter`] policies speak of.
+/// Fields of a [`Reporter`] that policies use.
 #[derive(Debug, Default)]
 struct Uses {
     service: bool,
@@ -150,40 +150,42 @@ pub struct Collector {
     pub cluster_stats: Option<String>,
     pub host: String,
     pub port: u16,
-    /// What it speaks when it does not speak HTTP/1.1.
+    /// It speaks HTTP/2 instead of HTTP/1.1.
     pub http2: bool,
     pub tls: Option<ExternalTls>,
     pub ipv6: bool,
 }
 
-/// Why telemetry cannot be sent.
+/// Reason why telemetry cannot be sent.
 pub(crate) type Unavailable = (Code, String);
 
 /// A collector as a policy means it, the same for all proxies of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// What it is called: the URL, the endpoint, or the name of the MeshOpenTelemetryBackend.
+pub(crate) struct CollectorAddress {
+    /// Name of the collector: the URL, the endpoint, or the name of the MeshOpenTelemetryBackend.
     pub name: String,
     /// `None` for one on the machine of each proxy.
     pub host: Option<String>,
     pub port: u16,
     pub http2: bool,
     pub tls: Option<ExternalTls>,
-    /// Where records of OpenTelemetry go that are not sent over gRPC.
+    /// URL for records of OpenTelemetry that are not sent over gRPC.
     pub url: Option<String>,
 }
 
-impl Place {
+impl CollectorAddress {
     /// The collector of OpenTelemetry that a backend of a policy names, for a signal such as `v1/logs`.
     pub(crate) fn of_opentelemetry(
         snapshot: &MeshSnapshot,
         (endpoint, reference): (Option<&str>, Option<&BackendRef>),
         signal: &str,
         system_ca_path: Option<&str>,
-    ) -> Result<Place, Unavailable> {
+    ) -> Result<CollectorAddress, Unavailable> {
         match (endpoint, reference) {
-            (_, Some(reference)) => Place::referred(snapshot, &reference.labels, signal, system_ca_path),
-            (Some(endpoint), None) => Place::inline(endpoint, signal, system_ca_path),
+            (_, Some(reference)) => {
+                CollectorAddress::referred(snapshot, &reference.labels, signal, system_ca_path)
+            }
+            (Some(endpoint), None) => CollectorAddress::inline(endpoint, signal, system_ca_path),
             (None, None) => {
                 Err((Code::UnknownCollector, "it has neither an endpoint nor a backendRef".to_owned()))
             }
@@ -191,28 +193,41 @@ impl Place {
     }
 
     /// A collector that is named by a URL.
-    pub(crate) fn of_url(text: &str, url: &Url, system_ca_path: Option<&str>) -> Result<Place, Unavailable> {
+    pub(crate) fn of_url(
+        text: &str,
+        url: &Url,
+        system_ca_path: Option<&str>,
+    ) -> Result<CollectorAddress, Unavailable> {
         let host = url.at.host.clone();
         let tls = url.secure.then(|| originate(&host, system_ca_path)).transpose()?;
-        let (name, port) = (text.to_owned(), url.port());
-        Ok(Place { name, host: Some(host), port, http2: false, tls, url: None })
+        let name = text.to_owned();
+        let port = url.port();
+        Ok(CollectorAddress { name, host: Some(host), port, http2: false, tls, url: None })
     }
 
-    fn inline(endpoint: &str, signal: &str, system_ca_path: Option<&str>) -> Result<Place, Unavailable> {
+    fn inline(
+        endpoint: &str,
+        signal: &str,
+        system_ca_path: Option<&str>,
+    ) -> Result<CollectorAddress, Unavailable> {
         if let Some(url) = Url::parse(endpoint) {
             let path = match url.path.as_str() {
                 "" | "/" => format!("/{signal}"),
                 path => path.to_owned(),
             };
             let sent_to = http_url(url.secure, &url.at.host, url.port(), &path);
-            return Ok(Place { url: Some(sent_to), ..Place::of_url(endpoint, &url, system_ca_path)? });
+            return Ok(CollectorAddress {
+                url: Some(sent_to),
+                ..CollectorAddress::of_url(endpoint, &url, system_ca_path)?
+            });
         }
         let Some(HostPort { host, port }) = HostPort::parse(endpoint) else {
             let text = format!("its endpoint {endpoint:?} is neither host:port nor a URL");
             return Err((Code::UnusableCollector, text));
         };
-        let (name, port) = (endpoint.to_owned(), port.unwrap_or(DEFAULT_PORT));
-        Ok(Place { name, host: Some(host), port, http2: true, tls: None, url: None })
+        let name = endpoint.to_owned();
+        let port = port.unwrap_or(DEFAULT_PORT);
+        Ok(CollectorAddress { name, host: Some(host), port, http2: true, tls: None, url: None })
     }
 
     fn referred(
@@ -220,18 +235,20 @@ impl Place {
         labels: &Labels,
         signal: &str,
         system_ca_path: Option<&str>,
-    ) -> Result<Place, Unavailable> {
+    ) -> Result<CollectorAddress, Unavailable> {
         let found = snapshot.telemetry_backend(labels);
         let spec = found.and_then(|found| Some((found, found.spec.get::<MeshOpenTelemetryBackend>()?)));
         let Some((found, spec)) = spec else {
             let text = format!("there is no MeshOpenTelemetryBackend with the labels {labels:?} in the mesh");
             return Err((Code::UnknownCollector, text));
         };
-        let (host, port, http) = (spec.address(), spec.port(), spec.speaks_http());
+        let host = spec.address();
+        let port = spec.port();
+        let http = spec.speaks_http();
         let secure = http && port == HTTPS;
         // The proxy's own machine is called the same by all proxies.
         let called = host.unwrap_or(THIS_MACHINE);
-        Ok(Place {
+        Ok(CollectorAddress {
             name: found.display_name().to_owned(),
             host: host.map(str::to_owned),
             port,

@@ -4,7 +4,7 @@ mod clients;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use policy::{InboundRule, Merged};
+use policy::{InboundRule, MergedPolicy};
 use resources::{
     duration::GoDuration,
     kinds::{
@@ -21,7 +21,7 @@ pub use clients::ClientTimeouts;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How long things may take. Zero means forever.
+/// Time limits of connections and requests. Zero means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timeouts {
     pub connection: ConnectionTimeouts,
@@ -40,7 +40,7 @@ pub struct ConnectionTimeouts {
     pub max_connection: Option<Duration>,
 }
 
-/// What one request is given.
+/// Time limits of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestTimeouts {
     pub request: Duration,
@@ -52,7 +52,7 @@ impl RequestTimeouts {
 }
 
 impl Default for Timeouts {
-    /// What holds without a policy.
+    /// Returns the timeouts without a policy.
     fn default() -> Timeouts {
         Timeouts::of(&Conf::default())
     }
@@ -90,11 +90,11 @@ impl Timeouts {
     }
 
     /// Confs were typed before they were merged, so one always reads back.
-    fn read(merged: &Merged) -> Timeouts {
+    fn read(merged: &MergedPolicy) -> Timeouts {
         merged.typed::<Conf>().map_or_else(|_| Timeouts::default(), |conf| Timeouts::of(&conf))
     }
 
-    /// What holds for clients of an inbound that no rule tells apart.
+    /// Returns the timeouts of clients of an inbound that no rule distinguishes.
     pub(crate) fn of_inbound(rules: &[InboundRule], protocol: Protocol) -> Timeouts {
         let mut timeouts = match policy::inbound::fold_unconditional(rules) {
             Some(merged) => Timeouts::read(&merged),
@@ -134,7 +134,7 @@ impl<'a> OutboundTimeouts<'a> {
         }
     }
 
-    /// How long a connection to a destination may rest whose requests are not looked at.
+    /// Returns the idle timeout of connections to a destination whose requests are not looked at.
     pub fn resting(&self, destination: &DestinationId) -> Duration {
         match (self.effective.conf::<MeshTimeout>(destination), destination) {
             (Ok(None), DestinationId::Tags(_)) => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! Which requests are traced, and where the spans go: MeshTrace.
+//! Selection of traced requests, and targets of their spans: MeshTrace.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use resources::{
 use topology::MeshSnapshot;
 
 use crate::{
-    Code, Collector, Effective, Names, Problem, ProxyTraits, Reporter, access_logs,
-    telemetry::{Place, Unavailable},
+    Code, Collector, Effective, Finding, NamingScheme, ProxyTraits, Reporter, access_logs,
+    telemetry::{CollectorAddress, Unavailable},
 };
 
 const SIGNAL: &str = "v1/traces";
 
-/// How requests are traced.
+/// Configuration of tracing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tracing {
     pub tracer: Tracer,
@@ -28,12 +28,12 @@ pub struct Tracing {
     pub tags: Vec<SpanTag>,
 }
 
-/// Who takes the spans.
+/// Collector of the spans.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Tracer {
     Zipkin {
         cluster: String,
-        /// What the collector is called in requests.
+        /// Host in requests to the collector.
         host: String,
         path: String,
         protobuf: bool,
@@ -43,18 +43,18 @@ pub enum Tracer {
     Datadog {
         cluster: String,
         service: String,
-        /// Whether the service is named after direction and destination, too.
+        /// The name of the service contains direction and destination, too.
         split: bool,
     },
     OpenTelemetry {
         cluster: String,
         service: String,
-        /// Where spans are sent without gRPC.
+        /// URL for spans that are sent without gRPC.
         url: Option<String>,
     },
 }
 
-/// How many requests are traced: millionths of a percent, all where nothing is said.
+/// Shares of requests that are traced, in millionths of a percent; `None` traces all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Sampling {
     pub overall: Option<i64>,
@@ -62,7 +62,7 @@ pub struct Sampling {
     pub random: Option<i64>,
 }
 
-/// What spans carry.
+/// Attribute of spans.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SpanTag {
     Literal { name: String, value: String },
@@ -77,17 +77,17 @@ impl SpanTag {
     }
 }
 
-/// What planning traces looks at.
+/// Input for planning traces.
 pub(crate) struct Traces<'a> {
     pub snapshot: &'a MeshSnapshot,
-    pub names: Names,
+    pub names: NamingScheme,
     pub effective: &'a Effective<'a>,
     pub reporter: &'a Reporter,
     pub system_ca_path: Option<&'a str>,
 }
 
 impl Traces<'_> {
-    /// How requests are traced; `None` where they are not, or cannot be.
+    /// Plans tracing; `None` if requests are not traced, or cannot be.
     pub fn plan(&self) -> Option<Arc<Tracing>> {
         let conf = self.effective.proxy(Kind::MeshTrace)?.typed::<Conf>().ok()?;
         let (tracer, _) = self.tracer(conf.backends.as_ref()?.first()?).ok()?;
@@ -105,7 +105,7 @@ impl Traces<'_> {
     }
 
     /// The cluster of the collector, or why there is none.
-    pub fn collector(&self, traits: &ProxyTraits, problems: &mut Vec<Problem>) -> Option<Collector> {
+    pub fn collector(&self, traits: &ProxyTraits, findings: &mut Vec<Finding>) -> Option<Collector> {
         let merged = self.effective.proxy(Kind::MeshTrace)?;
         let conf = merged.typed::<Conf>().ok()?;
         match self.tracer(conf.backends.as_ref()?.first()?) {
@@ -115,14 +115,14 @@ impl Traces<'_> {
             }
             Err((code, reason)) => {
                 let text = format!("requests are not traced: {reason}");
-                problems
-                    .extend(merged.origins.last().map(|policy| Problem::about(code, policy.clone(), text)));
+                findings
+                    .extend(merged.origins.last().map(|policy| Finding::about(code, policy.clone(), text)));
                 None
             }
         }
     }
 
-    fn tracer(&self, backend: &Backend) -> Result<(Tracer, Place), Unavailable> {
+    fn tracer(&self, backend: &Backend) -> Result<(Tracer, CollectorAddress), Unavailable> {
         let service = self.reporter.service.clone();
         let url_of = |text: &str| {
             Url::parse(text).ok_or_else(|| (Code::UnusableCollector, format!("{text:?} is not a URL")))
@@ -141,19 +141,19 @@ impl Traces<'_> {
                 trace_id_128bit: trace_id_128bit.unwrap_or(false),
                 shared_span_context: shared_span_context.unwrap_or(true),
             };
-            return Ok((tracer, Place::of_url(url, &parsed, self.system_ca_path)?));
+            return Ok((tracer, CollectorAddress::of_url(url, &parsed, self.system_ca_path)?));
         }
         if let Some(Datadog { url, split_service }) = &backend.datadog {
             let cluster = self.names.tracing(system::Tracing::Datadog, url).0;
             let tracer = Tracer::Datadog { cluster, service, split: split_service.unwrap_or(false) };
-            return Ok((tracer, Place::of_url(url, &url_of(url)?, None)?));
+            return Ok((tracer, CollectorAddress::of_url(url, &url_of(url)?, None)?));
         }
         let backend = backend.open_telemetry.as_ref();
         let named = (
             backend.and_then(|backend| backend.endpoint.as_deref()),
             backend.and_then(|backend| backend.backend_ref.as_ref()),
         );
-        let place = Place::of_opentelemetry(self.snapshot, named, SIGNAL, self.system_ca_path)?;
+        let place = CollectorAddress::of_opentelemetry(self.snapshot, named, SIGNAL, self.system_ca_path)?;
         let cluster = self.names.tracing(system::Tracing::OpenTelemetry, &place.name).0;
         Ok((Tracer::OpenTelemetry { cluster, service, url: place.url.clone() }, place))
     }
@@ -168,7 +168,7 @@ impl Traces<'_> {
         self.names.tracing(system, target)
     }
 
-    /// What the user asks for, then who the proxy is, unless the user said so.
+    /// Returns the tags that the user asks for, then the identity of the proxy, unless the user set it.
     fn tags(&self, wanted: &[Tag]) -> Vec<SpanTag> {
         let of_user = |tag: &Tag| {
             let name = tag.name.clone();

@@ -1,39 +1,43 @@
 //! Proxies that serve a zone: an ingress for what comes from other zones, an egress for what leaves the zone.
 //!
-//! What such a proxy does for one mesh is a [`Passage`], which does not depend on the proxy's own address: all
-//! proxies of a zone that are alike share it, and a change of one mesh is planned for that mesh alone. Connections are
-//! distinguished by server name, which is all of TLS that a zone proxy reads, except where the mesh ends.
+//! The plan of such a proxy for one mesh is a [`ZonePlan`], which does not depend on the proxy's own address:
+//! all proxies of a zone that are alike share it, and a change of one mesh is planned for that mesh alone.
+//! Connections are distinguished by server name, which is all of TLS that a zone proxy reads, except where
+//! the mesh ends.
 
-mod lanes;
-mod passage;
+mod filter_chains;
 mod policies;
+mod zone_plan;
 
 use std::{net::IpAddr, sync::Arc};
 
 use resources::{Kind, Resource, Spec};
 
-use crate::{Admin, Error, ListenerNames, Names, Problem, ProxyKind, ProxyTraits, ip_of, port_of, system};
+use crate::{
+    Admin, Error, Finding, ListenerNames, NamingScheme, ProxyKind, ProxyTraits, ZoneProxyKind, ip_of,
+    port_of, system,
+};
 
-pub use lanes::{Lane, LaneEnd, merged};
-pub use passage::{Passage, ZoneBackend, ZoneClass, ZoneImpact, ZoneServer};
+pub use filter_chains::{FilterChain, TlsTermination, merged};
+pub use zone_plan::{ZoneBackend, ZoneClass, ZonePlan, ZoneServer};
 
-/// What a zone proxy does that no other does.
+/// Part of a zone proxy's plan that no other proxy has.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ZoneProxy {
     /// `None` while it is not known where to listen.
     pub listener: Option<ZoneListener>,
     pub admin: Option<Admin>,
-    pub problems: Vec<Problem>,
+    pub findings: Vec<Finding>,
 }
 
-/// Where a zone proxy takes connections.
+/// Listener of a zone proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ZoneListener {
     pub names: ListenerNames,
     pub address: IpAddr,
     pub port: u16,
     pub reuse_port: bool,
-    /// What it answers while it leads nowhere.
+    /// Answer while it leads nowhere.
     pub greeting: String,
 }
 
@@ -46,12 +50,12 @@ impl ZoneProxy {
             _ => None,
         }
         .ok_or_else(|| Error::NoZoneProxy { kind: stored.kind(), name: traits.name.clone() })?;
-        let mut problems = Vec::new();
-        let names = Names::chosen(traits.unified_naming);
-        let listener = listener(stored, (address, port), zone, traits, &mut problems);
-        let admin = system::admin(address, names, traits, &mut problems);
-        problems.dedup();
-        Ok(ZoneProxy { listener, admin, problems })
+        let mut findings = Vec::new();
+        let names = NamingScheme::chosen(traits.unified_naming);
+        let listener = listener(stored, (address, port), zone, traits, &mut findings);
+        let admin = system::admin(address, names, traits, &mut findings);
+        findings.dedup();
+        Ok(ZoneProxy { listener, admin, findings })
     }
 }
 
@@ -60,13 +64,13 @@ fn listener(
     (address, port): (&str, u32),
     zone: &str,
     traits: &ProxyTraits,
-    problems: &mut Vec<Problem>,
+    findings: &mut Vec<Finding>,
 ) -> Option<ZoneListener> {
-    let address = ip_of(address, "networking", problems)?;
-    let port = port_of(port, "networking", problems)?;
+    let address = ip_of(address, "networking", findings)?;
+    let port = port_of(port, "networking", findings)?;
     let greeting = serde_json::json!({ "proxy": format!(".{}", stored.name()), "zone": zone });
     Some(ZoneListener {
-        names: Names::chosen(traits.unified_naming).zone_listener(address, port),
+        names: NamingScheme::chosen(traits.unified_naming).zone_listener(address, port),
         address,
         port,
         reuse_port: traits.reuse_port,
@@ -79,17 +83,17 @@ impl ProxyKind {
     pub fn resource(self) -> Kind {
         match self {
             ProxyKind::Sidecar => Kind::Dataplane,
-            ProxyKind::Ingress => Kind::ZoneIngress,
-            ProxyKind::Egress => Kind::ZoneEgress,
+            ProxyKind::Zone(ZoneProxyKind::Ingress) => Kind::ZoneIngress,
+            ProxyKind::Zone(ZoneProxyKind::Egress) => Kind::ZoneEgress,
         }
     }
 }
 
-/// What all zone proxies of a kind that are alike do.
+/// Plans the parts that all zone proxies of a kind that are alike share.
 impl ZoneClass {
-    pub fn of(traits: &ProxyTraits) -> ZoneClass {
+    pub fn of(kind: ZoneProxyKind, traits: &ProxyTraits) -> ZoneClass {
         ZoneClass {
-            kind: traits.kind,
+            kind,
             unified_naming: traits.unified_naming,
             ipv6: traits.ipv6,
             system_ca_path: traits.system_ca_path.as_deref().map(Arc::from),

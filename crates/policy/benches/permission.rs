@@ -1,4 +1,4 @@
-//! How long it takes to resolve and to ask permissions. It must grow with the number of entries, no faster.
+//! Time to resolve and to evaluate permissions. It must grow with the number of entries, no faster.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark stops at an error")]
 

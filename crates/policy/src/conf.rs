@@ -18,12 +18,12 @@ use serde_json::Value;
 
 use crate::merge;
 
-/// What one entry of a policy says.
+/// The conf of one entry of a policy.
 pub struct Conf {
     /// The policy, with section `rule_<index>`.
     pub origin: Kri,
     pub value: Value,
-    /// What it adds up to with confs of lower precedence.
+    /// Merges with confs of lower precedence, computed so far.
     known: Mutex<HashMap<Combination, CachedMerge>>,
 }
 
@@ -33,7 +33,7 @@ type Combination = (Shape, Vec<usize>);
 struct CachedMerge {
     /// While these are held, no other conf can have one of the addresses.
     others: Vec<Weak<Conf>>,
-    merged: Arc<[Arc<Merged>]>,
+    merged: Arc<[Arc<MergedPolicy>]>,
 }
 
 impl Conf {
@@ -59,7 +59,7 @@ impl fmt::Debug for Conf {
 
 /// Merges confs, given from the lowest precedence to the highest: one result, except for kinds whose confs
 /// are grouped by a list ([`Shape::grouped`]).
-pub fn merged(confs: &[Arc<Conf>], shape: Shape) -> Arc<[Arc<Merged>]> {
+pub fn merged(confs: &[Arc<Conf>], shape: Shape) -> Arc<[Arc<MergedPolicy>]> {
     let Some((highest, others)) = confs.split_last() else { return Arc::new([]) };
     let combination = (shape, others.iter().map(|conf| Arc::as_ptr(conf).addr()).collect());
     let mut known = highest.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,20 +70,20 @@ pub fn merged(confs: &[Arc<Conf>], shape: Shape) -> Arc<[Arc<Merged>]> {
     if known.len().is_power_of_two() {
         known.retain(|_, known| known.others.iter().all(|conf| conf.strong_count() > 0));
     }
-    let merged: Arc<[Arc<Merged>]> = merge::merge(confs, shape).into_iter().map(Arc::new).collect();
+    let merged: Arc<[Arc<MergedPolicy>]> = merge::merge(confs, shape).into_iter().map(Arc::new).collect();
     let others = others.iter().map(Arc::downgrade).collect();
     known.insert(combination, CachedMerge { others, merged: merged.clone() });
     merged
 }
 
 /// As [`merged`], for combinations that are not asked for again: nothing is kept.
-pub fn merged_once(confs: &[Arc<Conf>], shape: Shape) -> Vec<Merged> {
+pub fn merged_once(confs: &[Arc<Conf>], shape: Shape) -> Vec<MergedPolicy> {
     merge::merge(confs, shape)
 }
 
 /// A merged conf and its sources.
 #[derive(Default)]
-pub struct Merged {
+pub struct MergedPolicy {
     pub conf: Value,
     /// Every entry that took part, lowest precedence first, each once.
     pub origins: Vec<Kri>,
@@ -92,9 +92,9 @@ pub struct Merged {
     typed: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
-impl Merged {
-    pub(crate) fn new(conf: Value, origins: Vec<Kri>, rules: Vec<Kri>) -> Merged {
-        Merged { conf, origins, rules, typed: OnceLock::new() }
+impl MergedPolicy {
+    pub(crate) fn new(conf: Value, origins: Vec<Kri>, rules: Vec<Kri>) -> MergedPolicy {
+        MergedPolicy { conf, origins, rules, typed: OnceLock::new() }
     }
 
     /// The conf in the type of its kind, read once. The error says whose policies cannot be read.
@@ -114,15 +114,15 @@ impl Merged {
     }
 }
 
-impl PartialEq for Merged {
-    fn eq(&self, other: &Merged) -> bool {
+impl PartialEq for MergedPolicy {
+    fn eq(&self, other: &MergedPolicy) -> bool {
         self.conf == other.conf && self.origins == other.origins && self.rules == other.rules
     }
 }
 
-impl fmt::Debug for Merged {
+impl fmt::Debug for MergedPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Merged { conf, origins, rules, .. } = self;
+        let MergedPolicy { conf, origins, rules, .. } = self;
         let mut shown = f.debug_struct("Merged");
         shown.field("conf", conf).field("origins", origins).field("rules", rules).finish_non_exhaustive()
     }

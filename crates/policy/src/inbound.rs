@@ -11,9 +11,9 @@ use resources::{
 };
 
 use crate::{
-    conf::{self, Conf, Merged},
+    conf::{self, Conf, MergedPolicy},
     permission::ClientMatch,
-    view::{Entry, PolicyView},
+    view::{PolicyEntry, PolicyView},
 };
 
 /// A conf for the clients that match, and where it came from.
@@ -24,7 +24,7 @@ pub struct InboundRule {
     pub conf: Arc<Conf>,
 }
 
-/// What an entry of `from` says.
+/// The clients and the conf of an entry of `from`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FromRule {
     /// `None` for clients that cannot be distinguished.
@@ -37,8 +37,10 @@ pub fn from<'a>(policies: impl IntoIterator<Item = &'a PolicyView>) -> Vec<FromR
     let mut policies: Vec<&PolicyView> = policies.into_iter().collect();
     policies.sort_by(|a, b| b.precedence.cmp(&a.precedence));
     let entries = policies.into_iter().flat_map(|policy| policy.from.iter().rev());
-    let rule =
-        |entry: &Entry| FromRule { client: ClientMatch::of_target(&entry.target), conf: entry.conf.clone() };
+    let rule = |entry: &PolicyEntry| FromRule {
+        client: ClientMatch::of_target(&entry.target),
+        conf: entry.conf.clone(),
+    };
     entries.map(rule).collect()
 }
 
@@ -52,8 +54,8 @@ pub fn rules<'a>(policies: impl IntoIterator<Item = &'a PolicyView>) -> Vec<Inbo
     rules
 }
 
-/// What all clients get: the rules without a condition, merged in list order.
-pub fn fold_unconditional(rules: &[InboundRule]) -> Option<Arc<Merged>> {
+/// Merges the rules without a condition in list order: the conf for all clients.
+pub fn fold_unconditional(rules: &[InboundRule]) -> Option<Arc<MergedPolicy>> {
     let confs: Vec<_> =
         rules.iter().filter(|rule| rule.client.is_none()).map(|rule| rule.conf.clone()).collect();
     conf::merged(&confs, Shape::default()).first().cloned()

@@ -1,4 +1,5 @@
-//! Which policy applies to what, in which order, merged how, and where it came from.
+//! Policies resolved for proxies and destinations: their selection, order and merge, and the origin of each
+//! conf.
 //!
 //! ```text
 //!   policies of a kind ──select──▶ those of a proxy or inbound ──order──▶ lowest precedence first
@@ -22,10 +23,10 @@ pub mod permission;
 pub mod select;
 pub mod view;
 
-pub use conf::{Conf, Merged};
+pub use conf::{Conf, MergedPolicy};
 pub use inbound::{FromRule, InboundRule};
 pub use order::Precedence;
 pub use outbound::{Destinations, ResourceRule, ResourceRules};
 pub use permission::{Client, ClientMatch, Decision, Effect, Permissions, Rule};
-pub use select::{Place, PolicySelector, Selection};
+pub use select::{NameScope, PolicySelector, Selection};
 pub use view::{Policy, PolicyView};

@@ -12,14 +12,14 @@ use resources::{
 };
 use serde_json::{Map, Value};
 
-use crate::conf::{Conf, Merged};
+use crate::conf::{Conf, MergedPolicy};
 
 /// The list inside a conf that [`Shape::rules`] is about.
 const RULES: &str = "rules";
 
 /// Merges confs into one, or into one per value of the grouping list, in the order in which values appear;
 /// confs without such values come last and on their own. Nothing merges to nothing.
-pub(crate) fn merge(confs: &[Arc<Conf>], shape: Shape) -> Vec<Merged> {
+pub(crate) fn merge(confs: &[Arc<Conf>], shape: Shape) -> Vec<MergedPolicy> {
     let mut groups: Vec<(Option<&str>, Fold)> = Vec::new();
     let mut index: HashMap<&str, usize> = HashMap::new();
     let mut ungrouped: Option<Fold> = None;
@@ -84,7 +84,7 @@ impl Fold {
         patch(&mut self.conf, &Value::Object(others));
     }
 
-    fn finish(mut self) -> Merged {
+    fn finish(mut self) -> MergedPolicy {
         let mut origins = Vec::new();
         if let Some(rules) = self.rules {
             let rules = match self.shape.rules {
@@ -95,7 +95,7 @@ impl Fold {
             self.conf[RULES] = Value::Array(rules);
             origins = from;
         }
-        Merged::new(self.conf, self.origins, origins)
+        MergedPolicy::new(self.conf, self.origins, origins)
     }
 }
 

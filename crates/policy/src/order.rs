@@ -1,4 +1,4 @@
-//! Which of two policies, and which of two entries, takes precedence.
+//! Precedence between two policies, and between two entries.
 //!
 //! Lists go from the lowest precedence to the highest: what comes later overrides.
 
@@ -32,12 +32,12 @@ pub struct Rank {
     /// One inbound of a Dataplane rather than all.
     section: bool,
     origin: u8,
-    /// How many tags choose the listeners of a gateway.
+    /// Number of tags that choose the listeners of a gateway.
     gateway_tags: usize,
     role: Role,
 }
 
-/// How narrowly a reference chooses Dataplanes.
+/// Precision with which a reference chooses Dataplanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Precision {
     All,
@@ -56,7 +56,8 @@ impl Precedence {
 
     /// `None` for kinds that aren't targetRef policies.
     pub fn of_policy(policy: &Resource) -> Option<Precedence> {
-        let (labels, shown) = (&policy.labels, policy.display_name());
+        let labels = &policy.labels;
+        let shown = policy.display_name();
         Some(match policy.spec.target_ref()? {
             Some(top) => Precedence::of(top, labels, shown, policy.name()),
             None => Precedence::of(&TargetRef::mesh(), labels, shown, policy.name()),

@@ -18,10 +18,10 @@ use resources::{
 };
 
 use crate::{
-    conf::{self, Conf, Merged},
+    conf::{self, Conf, MergedPolicy},
     order,
-    select::Place,
-    view::{Entry, PolicyView},
+    select::NameScope,
+    view::{PolicyEntry, PolicyView},
 };
 
 /// The conf of one destination: the mesh, a service, a port of a service, or a route.
@@ -33,12 +33,12 @@ pub struct ResourceRule {
     /// The entries about it, lowest precedence first.
     entries: Vec<Arc<Conf>>,
     shape: Shape,
-    merged: OnceLock<Arc<[Arc<Merged>]>>,
+    merged: OnceLock<Arc<[Arc<MergedPolicy>]>>,
 }
 
 impl ResourceRule {
     /// One, except for kinds whose confs are grouped by a list ([`Shape::grouped`]).
-    pub fn merged(&self) -> &[Arc<Merged>] {
+    pub fn merged(&self) -> &[Arc<MergedPolicy>] {
         self.merged.get_or_init(|| conf::merged(&self.entries, self.shape))
     }
 
@@ -63,7 +63,7 @@ pub struct ResourceRules {
     narrowed: BTreeMap<(Kri, Kri), ResourceRule>,
     /// The entries that name nothing, and what they say they are for.
     pub unresolved: Vec<(Kri, TargetRef)>,
-    /// What entries would name instead of what they name, if it were there.
+    /// Resources that entries would name instead of those they name now, if these resources existed.
     pub awaited: BTreeSet<Kri>,
     mesh: Option<Kri>,
 }
@@ -104,7 +104,7 @@ impl ResourceRules {
     }
 }
 
-/// What entries may refer to: the mesh, its services and its routes, looked up where they are kept.
+/// Objects that entries may refer to: the mesh, its services and its routes, looked up in their own storage.
 pub trait Destinations {
     /// The mesh itself.
     fn mesh(&self) -> Option<Kri>;
@@ -154,7 +154,7 @@ pub fn named(destinations: &impl Destinations, policy: &Kri, target: &TargetRef)
 fn by_name(destinations: &impl Destinations, policy: &Kri, kind: Kind, target: &TargetRef) -> Vec<Kri> {
     match awaited(destinations, policy, target) {
         Some(_) => from_global(destinations, kind, target),
-        None => Place::of(policy).kri_of(kind, target).into_iter().collect(),
+        None => NameScope::of(policy).kri_of(kind, target).into_iter().collect(),
     }
 }
 
@@ -176,7 +176,7 @@ fn awaited(destinations: &impl Destinations, policy: &Kri, target: &TargetRef) -
         _ => return None,
     };
     let by_labels = target.labels.as_ref().is_some_and(|labels| !labels.is_empty());
-    let own = Place::of(policy).kri_of(kind, target).filter(|own| !by_labels && !own.zone.is_empty())?;
+    let own = NameScope::of(policy).kri_of(kind, target).filter(|own| !by_labels && !own.zone.is_empty())?;
     destinations.ports(&own).is_none().then_some(own)
 }
 
@@ -219,34 +219,38 @@ impl LegacyName<'_> {
 
 /// An entry with what it names.
 #[derive(Default)]
-struct Resolved {
+struct ResolvedEntry {
     targets: BTreeSet<Kri>,
     /// Routes, each with the only destination it is named for.
     narrowed: BTreeSet<(Kri, Kri)>,
 }
 
-impl Resolved {
+impl ResolvedEntry {
     fn is_empty(&self) -> bool {
         self.targets.is_empty() && self.narrowed.is_empty()
     }
 
-    fn of(destinations: &impl Destinations, policy: &PolicyView, entry: &Entry) -> Resolved {
+    fn of(destinations: &impl Destinations, policy: &PolicyView, entry: &PolicyEntry) -> ResolvedEntry {
         let named = |target: &TargetRef| named(destinations, &policy.kri, target);
         // A policy at the top of which stands a route is about the requests of that route, all of them or
         // those to one destination.
         match (&policy.top.kind, &entry.target.kind) {
-            (K::MeshHttpRoute, K::Mesh) => {
-                Resolved { targets: named(&policy.top).into_iter().collect(), ..Resolved::default() }
-            }
+            (K::MeshHttpRoute, K::Mesh) => ResolvedEntry {
+                targets: named(&policy.top).into_iter().collect(),
+                ..ResolvedEntry::default()
+            },
             (K::MeshHttpRoute, _) => {
                 let destinations = named(&entry.target);
                 let routes = named(&policy.top).into_iter();
                 let pairs = routes.flat_map(|route| {
                     destinations.iter().map(move |kri| (route.clone(), kri.without_section()))
                 });
-                Resolved { narrowed: pairs.collect(), ..Resolved::default() }
+                ResolvedEntry { narrowed: pairs.collect(), ..ResolvedEntry::default() }
             }
-            _ => Resolved { targets: named(&entry.target).into_iter().collect(), ..Resolved::default() },
+            _ => ResolvedEntry {
+                targets: named(&entry.target).into_iter().collect(),
+                ..ResolvedEntry::default()
+            },
         }
     }
 }
@@ -259,8 +263,8 @@ pub fn resolve<'a>(
 ) -> ResourceRules {
     let policies: Vec<&PolicyView> = policies.into_iter().collect();
     let entries = sorted_entries(&policies);
-    let resolved: Vec<Resolved> =
-        entries.iter().map(|(policy, entry)| Resolved::of(destinations, policy, entry)).collect();
+    let resolved: Vec<ResolvedEntry> =
+        entries.iter().map(|(policy, entry)| ResolvedEntry::of(destinations, policy, entry)).collect();
     // Which entries reach a destination is looked up, not searched: each entry names few destinations.
     let mut naming: BTreeMap<&Kri, Vec<usize>> = BTreeMap::new();
     let mut narrowing: BTreeMap<&(Kri, Kri), Vec<usize>> = BTreeMap::new();
@@ -301,19 +305,19 @@ pub fn for_service<'a>(
     service: &str,
     takes: impl Fn(&PolicyView) -> bool,
     shape: Shape,
-) -> Option<Arc<Merged>> {
+) -> Option<Arc<MergedPolicy>> {
     let policies: Vec<&PolicyView> = policies
         .into_iter()
         .filter(|policy| policy.to.iter().all(|entry| entry.target.kind != K::MeshHttpRoute))
         .filter(|policy| policy.top.kind != K::MeshHttpRoute || takes(policy))
         .collect();
-    let about = |entry: &Entry| is_about_service(&entry.target, service);
+    let about = |entry: &PolicyEntry| is_about_service(&entry.target, service);
     let entries = sorted_entries(&policies).into_iter().filter(|(_, entry)| about(entry));
     let confs: Vec<_> = entries.map(|(_, entry)| entry.conf.clone()).collect();
     conf::merged(&confs, Shape { grouped: None, ..shape }).first().cloned()
 }
 
-/// Whether an entry is about a destination that is known by its `kuma.io/service` tag only.
+/// True if an entry covers a destination that is known by its `kuma.io/service` tag only.
 pub fn is_about_service(target: &TargetRef, service: &str) -> bool {
     match target.kind {
         K::Mesh => true,
@@ -330,7 +334,7 @@ pub fn is_about_service(target: &TargetRef, service: &str) -> bool {
 }
 
 /// The `to` entries of all policies, lowest precedence first.
-fn sorted_entries<'a>(policies: &[&'a PolicyView]) -> Vec<(&'a PolicyView, &'a Entry)> {
+fn sorted_entries<'a>(policies: &[&'a PolicyView]) -> Vec<(&'a PolicyView, &'a PolicyEntry)> {
     let mut entries: Vec<_> =
         policies.iter().flat_map(|&policy| policy.to.iter().map(move |entry| (policy, entry))).collect();
     entries.sort_by(|(a, x), (b, y)| {

@@ -1,4 +1,4 @@
-//! Who may call an inbound: MeshTrafficPermission, resolved.
+//! Permission to call an inbound: MeshTrafficPermission, resolved.
 //!
 //! Policies speak in two ways about clients, and policies of both sorts may apply to one inbound:
 //!
@@ -12,9 +12,9 @@
 //! clients that either sort allows are allowed, and a deny in `from`, often the older "deny by default", holds
 //! only for clients that no rule in `rules` is about.
 //!
-//! What cannot be read refuses: an unknown action denies, a deny of clients that cannot be distinguished
-//! denies all clients, an allow of such clients allows none. Validation keeps unknown actions out of the
-//! store; labels in `from` get a warning.
+//! Unreadable parts refuse: an unknown action denies, a deny of clients that cannot be distinguished denies
+//! all clients, an allow of such clients allows none. Validation keeps unknown actions out of the store;
+//! labels in `from` get a warning.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -51,7 +51,7 @@ pub struct Permissions {
     pub rules: Vec<Rule>,
 }
 
-/// What happens to the clients that match, and which policy says so.
+/// Effect on the clients that match, and the policy that causes it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     pub client: ClientMatch,
@@ -60,7 +60,7 @@ pub struct Rule {
     pub origin: Kri,
 }
 
-/// Which clients are meant.
+/// Set of clients.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClientMatch {
     Anyone,
@@ -84,9 +84,9 @@ pub enum Effect {
     AllowWithShadowDeny,
 }
 
-/// How much was looked at to resolve permissions: the proof that it grows with the input and no faster.
+/// Work of resolving permissions: proves that it grows with the input and no faster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct ResolutionWork {
     pub policies: usize,
     /// Comparisons of policies that apply.
     pub comparisons: usize,
@@ -110,8 +110,8 @@ pub fn resolve_counting<'p>(
     dataplane: &Resource,
     inbound: &Inbound,
     selector: &PolicySelector<'_>,
-) -> (Permissions, Work) {
-    let mut work = Work::default();
+) -> (Permissions, ResolutionWork) {
+    let mut work = ResolutionWork::default();
     let mut applying: Vec<_> = policies
         .into_iter()
         .inspect(|_| work.policies += 1)
@@ -139,11 +139,11 @@ pub fn of_selected<'p>(policies: impl IntoIterator<Item = &'p Arc<Policy>>) -> P
     at_most(policies.into_iter().map(|policy| (policy, true))).permissions
 }
 
-/// What an inbound lets in at most, of which not all is known that decides whether policies select it.
+/// Upper bound of the clients that an inbound accepts, while it is partly unknown which policies select it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AtMost {
     pub permissions: Permissions,
-    /// How many of the rules, the first, are denies of `rules`: they hold whatever other policies allow.
+    /// Number of rules at the front that are denies of `rules`: they hold whatever other policies allow.
     pub denies: usize,
 }
 
@@ -305,7 +305,8 @@ fn pruned(rules: Vec<Rule>, visits: &mut usize) -> Vec<Rule> {
     rules.into_iter().zip(kept).filter(|(_, kept)| *kept).map(|(rule, _)| rule).collect()
 }
 
-/// Which rules may decide, because none before them matches the same clients; ends where one matches every client.
+/// Marks the rules that may decide, because no rule before them matches the same clients; ends after the
+/// first rule that matches every client.
 fn reachable(rules: &[Rule], visits: &mut usize) -> Vec<bool> {
     let mut seen = HashSet::new();
     let mut kept = Vec::with_capacity(rules.len());

@@ -1,4 +1,4 @@
-//! Whether a policy applies to a proxy, and to which of its inbounds.
+//! Selection of proxies, and of their inbounds, by policies.
 //!
 //! Three gates, in this order: is the policy in effect at all, was it written for this zone and
 //! namespace, does its top-level `targetRef` choose the proxy.
@@ -25,9 +25,9 @@ pub struct Selection {
     pub inbounds: Vec<usize>,
     /// Indexes into the Dataplane's zone-proxy listeners.
     pub listeners: Vec<usize>,
-    /// Whether the Dataplane is a delegated gateway and chosen as such; it has no inbounds.
+    /// The policy selects the Dataplane as a delegated gateway; it has no inbounds.
     pub gateway: bool,
-    /// Whether the Dataplane has nothing to accept traffic with, only calls, and is chosen as such.
+    /// The policy selects the Dataplane as a mere caller: it accepts no traffic.
     pub caller: bool,
 }
 
@@ -42,7 +42,7 @@ impl Selection {
 pub struct PolicySelector<'a> {
     /// The MeshHTTPRoutes of the mesh: a policy may select "the proxies that this route selects".
     pub routes: &'a [Arc<Resource>],
-    /// Whether policies that only pretend to be there (`kuma.io/effect: shadow`) count.
+    /// Count policies that only show their effect (`kuma.io/effect: shadow`).
     pub with_shadow: bool,
 }
 
@@ -60,12 +60,12 @@ impl PolicySelector<'_> {
         }
     }
 
-    /// Whether the policy applies to the proxy or to a part of it.
+    /// True if the policy applies to the proxy or to a part of it.
     pub fn selects(&self, policy: &Resource, proxy: &Resource) -> bool {
         self.selected_parts(policy, proxy).is_some_and(|parts| parts.anything())
     }
 
-    /// Whether the policy applies to this inbound of the proxy.
+    /// True if the policy applies to this inbound of the proxy.
     pub fn selects_inbound(&self, policy: &Resource, proxy: &Resource, inbound: &Inbound) -> bool {
         self.selected_parts(policy, proxy).is_some_and(|parts| parts.inbound(inbound))
     }
@@ -133,7 +133,7 @@ impl PolicySelector<'_> {
     }
 }
 
-/// Whether a policy selects every sidecar, wherever it is written.
+/// True if a policy selects every sidecar, wherever the policy is written.
 pub fn is_for_every_sidecar(policy: &Policy) -> bool {
     let top = &policy.view.top;
     let sidecars = top.proxy_types.as_ref();
@@ -241,7 +241,7 @@ impl SelectedParts<'_> {
         if by_name && by_namespace { has_labels(top, self.proxy) } else { names(self.owner, top, self.proxy) }
     }
 
-    /// Whether `sectionName` means a part of the proxy: by its name, or by its port where no part has that
+    /// True if `sectionName` means this part of the proxy: by its name, or by its port if no part has that
     /// name.
     fn is_section(&self, top: &TargetRef, name: &str, port: u32) -> bool {
         let Some(wanted) = top.section_name.as_deref().filter(|wanted| !wanted.is_empty()) else {
@@ -256,13 +256,13 @@ impl SelectedParts<'_> {
     }
 }
 
-/// Whether a reference by labels means the resource; one without labels means every resource.
+/// True if a reference by labels means the resource; one without labels means every resource.
 fn has_labels(reference: &TargetRef, resource: &Resource) -> bool {
     let wanted = reference.labels.iter().flatten();
     wanted.into_iter().all(|(name, value)| resource.label(name) == Some(value))
 }
 
-/// Whether a reference in `owner`, by name or by labels, means the resource.
+/// True if a reference in `owner`, by name or by labels, means the resource.
 fn names(owner: &Resource, reference: &TargetRef, resource: &Resource) -> bool {
     if reference.labels.as_ref().is_some_and(|labels| !labels.is_empty()) {
         return has_labels(reference, resource);
@@ -273,21 +273,21 @@ fn names(owner: &Resource, reference: &TargetRef, resource: &Resource) -> bool {
     }
     let label = |name| owner.label(name).unwrap_or_default();
     let place =
-        Place { mesh: owner.mesh(), zone: label(labels::ZONE), namespace: label(labels::K8S_NAMESPACE) };
+        NameScope { mesh: owner.mesh(), zone: label(labels::ZONE), namespace: label(labels::K8S_NAMESPACE) };
     place.kri_of(resource.kind(), reference).is_some_and(|kri| resource.kri("") == Some(kri))
 }
 
-/// Where a policy lives; the names in it mean resources beside it.
+/// Mesh, zone and namespace of a policy; the names in it mean resources beside it.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct NameScope<'a> {
     pub mesh: &'a str,
     pub zone: &'a str,
     pub namespace: &'a str,
 }
 
-impl<'a> Place<'a> {
-    pub fn of(policy: &'a Kri) -> Place<'a> {
-        Place { mesh: &policy.mesh, zone: &policy.zone, namespace: &policy.namespace }
+impl<'a> NameScope<'a> {
+    pub fn of(policy: &'a Kri) -> NameScope<'a> {
+        NameScope { mesh: &policy.mesh, zone: &policy.zone, namespace: &policy.namespace }
     }
 
     pub fn kri_of(&self, kind: Kind, reference: &TargetRef) -> Option<Kri> {

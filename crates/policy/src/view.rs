@@ -38,8 +38,8 @@ pub struct PolicyView {
     pub precedence: Precedence,
     pub traits: PolicyTraits,
     pub top: TargetRef,
-    pub to: Vec<Entry>,
-    pub from: Vec<Entry>,
+    pub to: Vec<PolicyEntry>,
+    pub from: Vec<PolicyEntry>,
     pub rules: Vec<RuleEntry>,
     /// The conf of policies that configure the whole proxy.
     pub default: Option<Arc<Conf>>,
@@ -49,7 +49,7 @@ pub struct PolicyView {
 
 /// An entry of `to` or `from`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct PolicyEntry {
     pub target: TargetRef,
     pub conf: Arc<Conf>,
 }
@@ -77,7 +77,7 @@ impl PolicyView {
         let entries = |field: &str, shape: Option<Entries>| match shape {
             Some(Entries { conf, .. }) => list(spec, field)
                 .enumerate()
-                .map(|(i, entry)| Entry::read(&origin(&kri, i), entry, conf))
+                .map(|(i, entry)| PolicyEntry::read(&origin(&kri, i), entry, conf))
                 .collect(),
             None => Vec::new(),
         };
@@ -96,15 +96,15 @@ impl PolicyView {
         }
     }
 
-    /// Whether the policy says something about MeshHTTPRoutes, or selects the proxies that one selects.
+    /// True if the policy configures MeshHTTPRoutes, or selects the proxies that one selects.
     pub fn refers_to_routes(&self) -> bool {
         let is_route = |reference: &TargetRef| reference.kind == TargetRefKind::MeshHttpRoute;
         is_route(&self.top) || self.to.iter().any(|entry| is_route(&entry.target))
     }
 }
 
-impl Entry {
-    fn read(origin: &Kri, entry: &Value, at: ConfAt) -> Entry {
+impl PolicyEntry {
+    fn read(origin: &Kri, entry: &Value, at: ConfAt) -> PolicyEntry {
         let target = entry.get("targetRef").map_or_else(TargetRef::mesh, reference);
         let conf = match at {
             ConfAt::Default => default_of(entry),
@@ -113,7 +113,7 @@ impl Entry {
                 Value::Object(fields.map(|(name, value)| (name.clone(), value.clone())).collect())
             }
         };
-        Entry { target, conf: Conf::new(origin.clone(), conf) }
+        PolicyEntry { target, conf: Conf::new(origin.clone(), conf) }
     }
 }
 

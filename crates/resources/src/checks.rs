@@ -1,7 +1,7 @@
-//! What is wrong with the name, mesh and labels of a draft, as far as this can be checked without a control plane.
+//! Checks of the name, mesh and labels of a draft that need no control plane.
 //!
-//! A control plane calls this when it admits a write, and `kumactl` before it sends one. What depends on the
-//! mode of the control plane or on what is stored is checked where a write is admitted.
+//! A control plane calls this when it admits a write, and `kumactl` before it sends one. Admission itself
+//! checks whatever depends on the mode of the control plane or on stored resources.
 
 use crate::{
     Draft, Form, Kind, Path, Scope, Violations, labels,
@@ -105,7 +105,7 @@ fn reachability(draft: &Draft, found: &mut Violations) {
     }
 }
 
-/// Whether a label sets a mode of trimming: of the mesh or the proxy, or of one zone.
+/// True for labels that set the trimming mode of a mesh, of a proxy, or of one zone.
 pub fn sets_reachability_mode(kind: Kind, label: &str) -> bool {
     let of_zone = || label.strip_suffix(labels::REACHABILITY_MODE).is_some_and(|zone| zone.ends_with('.'));
     label == labels::REACHABILITY_MODE || kind == Kind::Mesh && of_zone()

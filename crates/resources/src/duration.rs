@@ -204,12 +204,13 @@ impl fmt::Display for ProtoDuration {
             f.write_str("-")?;
         }
         let total = self.0.unsigned_abs();
-        let (seconds, below) = (total / SECOND.unsigned_abs(), total % SECOND.unsigned_abs());
+        let seconds = total / SECOND.unsigned_abs();
+        let below = total % SECOND.unsigned_abs();
         // The mapping writes 0, 3, 6 or 9 digits, whichever is exact.
         match below {
             0 => write!(f, "{seconds}s"),
-            _ if below % 1_000_000 == 0 => write!(f, "{seconds}.{:03}s", below / 1_000_000),
-            _ if below % 1_000 == 0 => write!(f, "{seconds}.{:06}s", below / 1_000),
+            _ if below.is_multiple_of(1_000_000) => write!(f, "{seconds}.{:03}s", below / 1_000_000),
+            _ if below.is_multiple_of(1_000) => write!(f, "{seconds}.{:06}s", below / 1_000),
             _ => write!(f, "{seconds}.{below:09}s"),
         }
     }
@@ -223,7 +224,8 @@ struct Decimal {
 
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, mut below) = (self.value / self.one, self.value % self.one);
+        let whole = self.value / self.one;
+        let mut below = self.value % self.one;
         write!(f, "{whole}")?;
         if below > 0 {
             f.write_str(".")?;

@@ -1,7 +1,7 @@
-//! What may be wrong with a mesh, by code.
+//! Findings about a mesh, by code.
 //!
-//! A finding is data: a code, the resource it is about and a sentence with the particulars. What a code means,
-//! how bad it is and what to do about it stands in one table, from which the reference page is made too.
+//! A finding is data: a code, the resource it is about and a sentence with the particulars. One table has the
+//! meaning, severity and fix of every code; the reference page is made from it too.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::naming::Kri;
 /// The page that explains every code.
 pub const REFERENCE: &str = "docs/reference/findings.md";
 
-/// How bad a finding is; the worst comes last.
+/// Severity of a finding; the worst comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
     /// Worth knowing; traffic is as asked for.
@@ -61,12 +61,12 @@ macro_rules! codes {
                 match self { $(Code::$variant => Severity::$severity),* }
             }
 
-            /// What a finding of this code means.
+            /// Explains the code in a sentence.
             pub fn meaning(self) -> &'static str {
                 match self { $(Code::$variant => $meaning),* }
             }
 
-            /// What to do about it.
+            /// Returns the advice for the user.
             pub fn fix(self) -> &'static str {
                 match self { $(Code::$variant => $fix),* }
             }
@@ -255,7 +255,7 @@ codes! {
 }
 
 impl Code {
-    /// Where it is explained.
+    /// Returns the path of the code's section in the reference page.
     pub fn reference(self) -> String {
         format!("{REFERENCE}#{self}")
     }

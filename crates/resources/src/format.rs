@@ -29,7 +29,7 @@ pub struct Parsed {
     pub advice: Vec<String>,
 }
 
-/// Why a value is not a resource.
+/// Reason that a value is not a resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("expected an object with `type` (Universal) or `apiVersion` and `kind` (Kubernetes), got {0}")]
@@ -53,7 +53,7 @@ pub enum Error {
     Superseded(&'static Superseded),
     #[error("invalid {kind} object: {error}")]
     Shape { kind: Kind, error: ShapeError },
-    /// What stands in it is not what the schema of the kind asks for.
+    /// The content violates the schema of the kind.
     #[error("{key}: {violations}")]
     Violations { key: Key, violations: Violations },
 }

@@ -18,21 +18,21 @@ mod words;
 
 pub use administered::Administered;
 
-/// Whether a resource lives in a mesh or stands alone.
+/// Scope of a resource: one mesh, or the whole control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     Global,
     Mesh,
 }
 
-/// How a kind looks on the wire: spec fields beside the metadata, or under `spec`.
+/// Form of a kind on the wire: spec fields beside the metadata, or under `spec`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Inline,
     Spec,
 }
 
-/// Which control plane may write a kind and in which direction it is synchronised.
+/// Control planes that may write a kind, and the directions of its synchronisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sync {
     pub provided_by_global: bool,
@@ -208,7 +208,7 @@ macro_rules! kinds {
                 match self { $(Spec::$variant(spec) => spec.validate(subject, found)),* }
             }
 
-            /// What is valid but deprecated, for the user who writes the resource.
+            /// Deprecation warnings for the user who writes the resource.
             pub fn warnings(&self) -> Vec<String> {
                 match self { $(Spec::$variant(spec) => spec.warnings()),* }
             }
@@ -398,7 +398,7 @@ impl Kind {
         self.descriptor().name
     }
 
-    /// Whether resources of this kind say what is observed, not what is wanted.
+    /// True for kinds that record observations instead of wishes.
     pub fn is_insight(self) -> bool {
         self.name().ends_with("Insight")
     }

@@ -16,7 +16,7 @@ pub const MESH_SERVICE_GENERATOR: &str = "meshservice-generator";
 pub const PROXY_TYPE: &str = "kuma.io/proxy-type";
 pub const EFFECT: &str = "kuma.io/effect";
 pub const KDS_SYNC: &str = "kuma.io/kds-sync";
-/// On a Zone: kinds whose deletions are made although they are many. Not Kuma's.
+/// On a Zone: kinds whose held deletions and changes are made. Not Kuma's.
 pub const ACCEPT_DELETIONS: &str = "kuma.io/accept-deletions";
 pub const WORKLOAD: &str = "kuma.io/workload";
 /// On a Mesh or a Dataplane: whether outbounds are trimmed by permissions. Not Kuma's, as the next three.

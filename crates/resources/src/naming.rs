@@ -45,7 +45,7 @@ pub use system::SystemName;
 pub const UNIFIED_NAMING: [&str; 2] =
     ["feature-unified-proxy-resources-and-stats-naming", "feature-unified-resource-naming"];
 
-/// Whether a proxy with these features has unified names.
+/// True if a proxy with these features has unified names.
 pub fn unified_naming<'a>(features: impl IntoIterator<Item = &'a str>) -> bool {
     features.into_iter().any(|feature| UNIFIED_NAMING.contains(&feature))
 }
@@ -83,7 +83,7 @@ pub enum Error {
     KriSni { sni: String, reason: String },
 }
 
-/// Whether a part of a name can be a hash of 64 bits, as names carry it: 16 lower-case hex digits.
+/// True for parts of a name that can be a hash of 64 bits: 16 lower-case hex digits.
 fn is_hash(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

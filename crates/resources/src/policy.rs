@@ -1,4 +1,4 @@
-//! What every policy answers, one row each.
+//! Traits of every policy, one row each.
 //!
 //! A row has no defaults, so the compiler names what a new policy has to answer; code that treats
 //! policies by kind (validation, resolving, planning, inspection, the REST API) reads it here.
@@ -13,16 +13,16 @@ use crate::{
 /// Everything that is the same for all policies of a kind, and different between kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PolicyTraits {
-    /// What `targetRef` may name; `None` for policies from before `targetRef`.
+    /// Kinds that `targetRef` may name; `None` for policies from before `targetRef`.
     pub top: Option<Targets>,
     pub to: Option<Entries>,
     pub from: Option<Entries>,
     pub rules: Option<Rules>,
-    /// Whether `default` at the top holds a conf for the whole proxy.
+    /// `default` at the top holds a conf for the whole proxy.
     pub default: bool,
-    /// How confs of several policies become one.
+    /// Rules for merging the confs of several policies.
     pub merge: Shape,
-    /// What it does to proxies; `None` for a policy that is stored and has no effect.
+    /// Effect on proxies; `None` for a policy that is stored and has no effect.
     pub effect: Option<Effect>,
 }
 
@@ -43,7 +43,7 @@ pub struct Entries {
     pub conf: ConfAt,
 }
 
-/// Where an entry keeps its conf.
+/// Place of an entry's conf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfAt {
     /// In `default`.
@@ -59,8 +59,8 @@ pub struct Rules {
     pub from_counts: bool,
 }
 
-/// What is special about merging the confs of a kind; otherwise objects merge field by field and
-/// everything else replaces.
+/// Exceptions in merging the confs of a kind; otherwise objects merge field by field and everything else
+/// replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Shape {
     /// The list of rules inside a conf. Where each of its entries came from is remembered.
@@ -69,7 +69,7 @@ pub struct Shape {
     pub grouped: Option<&'static str>,
 }
 
-/// How the `rules` inside confs merge.
+/// Rule for merging the `rules` inside confs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RuleList {
     /// The list of the highest precedence replaces the others.
@@ -78,25 +78,25 @@ pub enum RuleList {
     ByField(&'static str),
 }
 
-/// What a policy does to proxies.
+/// Effect of a policy on proxies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effect {
-    /// Which parts of a proxy it is about; never empty.
-    pub sides: &'static [Side],
+    /// Parts of a proxy that the policy configures; never empty.
+    pub sides: &'static [ProxySide],
     pub shown: PolicyPresentation,
 }
 
 /// A part of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum ProxySide {
     Inbound,
     Outbound,
     Proxy,
-    /// What an egress leads to, where the policy is for the whole mesh.
+    /// Destinations behind an egress, if the policy is for the whole mesh.
     Egress,
 }
 
-/// How inspection shows what a policy adds up to.
+/// Form in which inspection shows the result of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyPresentation {
     /// As confs.
@@ -108,8 +108,8 @@ pub enum PolicyPresentation {
 }
 
 impl PolicyTraits {
-    /// Whether the policy does something on this side.
-    pub fn is_about(&self, side: Side) -> bool {
+    /// True if the policy configures this side.
+    pub fn is_about(&self, side: ProxySide) -> bool {
         self.effect.is_some_and(|effect| effect.sides.contains(&side))
     }
 }
@@ -151,7 +151,10 @@ pub const MESH_ACCESS_LOG: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: true }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: PolicyPresentation::Confs }),
+    effect: Some(Effect {
+        sides: &[ProxySide::Inbound, ProxySide::Outbound],
+        shown: PolicyPresentation::Confs,
+    }),
 };
 
 pub const MESH_CIRCUIT_BREAKER: PolicyTraits = PolicyTraits {
@@ -165,7 +168,7 @@ pub const MESH_CIRCUIT_BREAKER: PolicyTraits = PolicyTraits {
     default: false,
     merge: PLAIN,
     effect: Some(Effect {
-        sides: &[Side::Inbound, Side::Outbound, Side::Egress],
+        sides: &[ProxySide::Inbound, ProxySide::Outbound, ProxySide::Egress],
         shown: PolicyPresentation::Confs,
     }),
 };
@@ -177,7 +180,7 @@ pub const MESH_FAULT_INJECTION: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: false }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound], shown: PolicyPresentation::Clients }),
+    effect: Some(Effect { sides: &[ProxySide::Inbound], shown: PolicyPresentation::Clients }),
 };
 
 pub const MESH_HEALTH_CHECK: PolicyTraits = PolicyTraits {
@@ -190,7 +193,10 @@ pub const MESH_HEALTH_CHECK: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Outbound, Side::Egress], shown: PolicyPresentation::Confs }),
+    effect: Some(Effect {
+        sides: &[ProxySide::Outbound, ProxySide::Egress],
+        shown: PolicyPresentation::Confs,
+    }),
 };
 
 pub const MESH_HTTP_ROUTE: PolicyTraits = PolicyTraits {
@@ -201,7 +207,7 @@ pub const MESH_HTTP_ROUTE: PolicyTraits = PolicyTraits {
     default: false,
     merge: Shape { rules: Some(RuleList::ByField("matches")), grouped: Some("hostnames") },
     effect: Some(Effect {
-        sides: &[Side::Outbound],
+        sides: &[ProxySide::Outbound],
         shown: PolicyPresentation::Routes { with_matches: true },
     }),
 };
@@ -216,7 +222,10 @@ pub const MESH_LOAD_BALANCING_STRATEGY: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Outbound, Side::Egress], shown: PolicyPresentation::Confs }),
+    effect: Some(Effect {
+        sides: &[ProxySide::Outbound, ProxySide::Egress],
+        shown: PolicyPresentation::Confs,
+    }),
 };
 
 pub const MESH_METRIC: PolicyTraits = PolicyTraits {
@@ -226,7 +235,7 @@ pub const MESH_METRIC: PolicyTraits = PolicyTraits {
     rules: None,
     default: true,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Proxy], shown: PolicyPresentation::Confs }),
+    effect: Some(Effect { sides: &[ProxySide::Proxy], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_PASSTHROUGH: PolicyTraits = PolicyTraits {
@@ -236,7 +245,7 @@ pub const MESH_PASSTHROUGH: PolicyTraits = PolicyTraits {
     rules: None,
     default: true,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Proxy], shown: PolicyPresentation::Confs }),
+    effect: Some(Effect { sides: &[ProxySide::Proxy], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
@@ -246,7 +255,7 @@ pub const MESH_PROXY_PATCH: PolicyTraits = PolicyTraits {
     rules: None,
     default: true,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Proxy], shown: PolicyPresentation::Confs }),
+    effect: Some(Effect { sides: &[ProxySide::Proxy], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_RATE_LIMIT: PolicyTraits = PolicyTraits {
@@ -256,7 +265,7 @@ pub const MESH_RATE_LIMIT: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: true }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound], shown: PolicyPresentation::Confs }),
+    effect: Some(Effect { sides: &[ProxySide::Inbound], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_RETRY: PolicyTraits = PolicyTraits {
@@ -266,7 +275,7 @@ pub const MESH_RETRY: PolicyTraits = PolicyTraits {
     rules: None,
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Outbound], shown: PolicyPresentation::Confs }),
+    effect: Some(Effect { sides: &[ProxySide::Outbound], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_TCP_ROUTE: PolicyTraits = PolicyTraits {
@@ -277,7 +286,7 @@ pub const MESH_TCP_ROUTE: PolicyTraits = PolicyTraits {
     default: false,
     merge: Shape { rules: Some(RuleList::Replaced), grouped: None },
     effect: Some(Effect {
-        sides: &[Side::Outbound],
+        sides: &[ProxySide::Outbound],
         shown: PolicyPresentation::Routes { with_matches: false },
     }),
 };
@@ -289,7 +298,10 @@ pub const MESH_TIMEOUT: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: true }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound, Side::Outbound], shown: PolicyPresentation::Confs }),
+    effect: Some(Effect {
+        sides: &[ProxySide::Inbound, ProxySide::Outbound],
+        shown: PolicyPresentation::Confs,
+    }),
 };
 
 pub const MESH_TLS: PolicyTraits = PolicyTraits {
@@ -300,7 +312,7 @@ pub const MESH_TLS: PolicyTraits = PolicyTraits {
     default: false,
     merge: PLAIN,
     // Versions and ciphers hold for what the proxy calls, too, but no destination has a conf of its own.
-    effect: Some(Effect { sides: &[Side::Inbound], shown: PolicyPresentation::Confs }),
+    effect: Some(Effect { sides: &[ProxySide::Inbound], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_TRACE: PolicyTraits = PolicyTraits {
@@ -310,7 +322,7 @@ pub const MESH_TRACE: PolicyTraits = PolicyTraits {
     rules: None,
     default: true,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Proxy], shown: PolicyPresentation::Confs }),
+    effect: Some(Effect { sides: &[ProxySide::Proxy], shown: PolicyPresentation::Confs }),
 };
 
 pub const MESH_TRAFFIC_PERMISSION: PolicyTraits = PolicyTraits {
@@ -320,7 +332,10 @@ pub const MESH_TRAFFIC_PERMISSION: PolicyTraits = PolicyTraits {
     rules: Some(Rules { from_counts: false }),
     default: false,
     merge: PLAIN,
-    effect: Some(Effect { sides: &[Side::Inbound, Side::Egress], shown: PolicyPresentation::Clients }),
+    effect: Some(Effect {
+        sides: &[ProxySide::Inbound, ProxySide::Egress],
+        shown: PolicyPresentation::Clients,
+    }),
 };
 
 pub const VIRTUAL_OUTBOUND: PolicyTraits =

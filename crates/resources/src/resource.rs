@@ -8,7 +8,7 @@ use crate::{Kind, Scope, Spec, Status, Subject, Violations, naming::kri::Kri};
 
 pub type Labels = BTreeMap<String, String>;
 
-/// Which resource: kind, mesh and name. The mesh is empty for kinds of global scope.
+/// Identity of a resource: kind, mesh and name. The mesh is empty for kinds of global scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub kind: Kind,
@@ -84,7 +84,7 @@ impl Resource {
     }
 }
 
-/// What a user asks for: a resource without the parts only the control plane may set.
+/// Resource as a user writes it: without the parts only the control plane may set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
     pub key: Key,

@@ -1,4 +1,4 @@
-//! What every kind answers: how it is defaulted and validated, and whether it has a status.
+//! Contract of every kind: defaults, validation, and the status if it has one.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use crate::{Labels, Violations, labels};
 pub trait Schema:
     Serialize + DeserializeOwned + JsonSchema + Clone + Debug + PartialEq + Default + Send + Sync + 'static
 {
-    /// What the control plane reports back about the resource; [`NoStatus`] for most kinds.
+    /// Status that the control plane reports about the resource; [`NoStatus`] for most kinds.
     type Status: Serialize
         + DeserializeOwned
         + JsonSchema
@@ -29,7 +29,7 @@ pub trait Schema:
     /// Reports every violation; paths start at the resource's root (`spec.…` for kinds in spec form).
     fn validate(&self, subject: Subject<'_>, found: &mut Violations);
 
-    /// What is valid but deprecated, for the user who writes the resource.
+    /// Deprecation warnings for the user who writes the resource.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }

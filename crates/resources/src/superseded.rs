@@ -7,14 +7,14 @@ pub struct Superseded {
     pub name: &'static str,
     /// Its collection in the REST API; empty where it has none.
     pub path: &'static str,
-    /// What to write instead.
+    /// Replacement to write instead.
     pub instead: &'static str,
-    /// Whether `kumactl migrate policies` knows what becomes of it.
+    /// `kumactl migrate policies` translates this kind.
     pub migrates: bool,
 }
 
 impl Superseded {
-    /// Why one is refused, and what to do.
+    /// Returns the error for a resource of the kind; it names the replacement.
     pub fn refusal(&self) -> String {
         let Superseded { name, instead, .. } = self;
         let how = if self.migrates { "; `kumactl migrate policies -f FILE` translates it" } else { "" };

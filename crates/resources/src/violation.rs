@@ -1,4 +1,4 @@
-//! What is wrong with a resource: every violation with the JSON path of the field it concerns.
+//! Violations of a resource, each with the JSON path of the field it concerns.
 
 use std::fmt;
 

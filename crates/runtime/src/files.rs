@@ -1,4 +1,4 @@
-//! How many files, connections included, this process may open.
+//! Limit of the files, connections included, that this process may open.
 
 use std::io;
 

@@ -1,9 +1,10 @@
-//! What any daemon needs, without any knowledge of meshes: logs, metrics, shutdown, TLS listeners, backoff.
+//! Common parts of daemons, without any knowledge of meshes: logs, metrics, shutdown, TLS listeners, backoff.
 //!
 //! Nothing here is global except what a process can only have one of (the log subscriber, the TLS
 //! provider); everything else is a value that its owner passes on.
 //!
-//! Invariant: this crate does not know resources, meshes or proxies.
+//! Invariants: this crate does not know resources, meshes or proxies. Every connection ends for a reason that is
+//! counted. Logging never blocks and never fails.
 
 pub mod backoff;
 pub mod files;
@@ -13,13 +14,14 @@ pub mod metrics;
 pub mod process;
 pub mod shutdown;
 pub mod tls;
+pub mod trailers;
 
 pub use backoff::Backoff;
 pub use shutdown::Shutdown;
 
 use std::{io, net::SocketAddr};
 
-/// Why a part of the daemon could not start.
+/// Reason that a part of the daemon could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The text has the cause, so it is no `source`: chains of errors would show it twice.

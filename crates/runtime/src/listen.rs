@@ -24,7 +24,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-use self::roster::{Entry, Roster};
+use self::roster::{CountedConnection, Roster};
 pub use self::{
     connection::Connection,
     owner::Owner,
@@ -33,11 +33,11 @@ pub use self::{
 };
 use crate::{Backoff, Error, Shutdown};
 
-/// Who sent a request.
+/// Sender of a request.
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub addr: SocketAddr,
-    /// Whether the connection is encrypted.
+    /// The connection is encrypted.
     pub tls: bool,
     /// The verified certificate the client showed, if it did.
     pub client_certificate: Option<CertificateDer<'static>>,
@@ -45,7 +45,7 @@ pub struct Peer {
     pub owner: Option<Owner>,
 }
 
-/// How many clients are served at a time, and how long each may take.
+/// Limits of the clients served at a time, and of the time each may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Connections at a time.
@@ -56,9 +56,9 @@ pub struct Limits {
     pub handshakes: usize,
     /// Requests open at a time on one HTTP/2 connection. Clients know it and hold back the others.
     pub streams: u32,
-    /// How long a client may take for its part of a TLS handshake, and for each half of it.
+    /// Time for a client's part of a TLS handshake, and for each half of it.
     pub handshake: Duration,
-    /// How long a handshake may wait in line.
+    /// Longest wait of a handshake in line.
     pub handshake_wait: Duration,
     /// From the beginning of a connection to its first byte.
     pub first_byte: Duration,
@@ -70,12 +70,12 @@ pub struct Limits {
     pub idle: Duration,
     /// From the end of a request's head to the beginning of its answer.
     pub request: Duration,
-    /// How long a client may take nothing of what is sent to it.
+    /// Time that a client may read nothing of what is sent to it.
     pub send: Duration,
-    /// How long a connection must have been unused before it makes room for a new one.
+    /// Time that a connection must have been unused before it makes room for a new one.
     pub spare: Duration,
-    /// How long an HTTP/2 client may be silent before it is asked whether it is there, and how long it may take to
-    /// answer. Without, clients are asked rarely: the kernel finds those that vanished.
+    /// Time that an HTTP/2 client may be silent before a ping, and time for its answer. `None` pings rarely:
+    /// the kernel finds clients that vanished.
     pub ping: Option<(Duration, Duration)>,
     /// Bytes of one HTTP/2 request that may be on their way, and of all requests of a connection.
     pub windows: (u32, u32),
@@ -112,15 +112,15 @@ pub fn handshakes_at_once() -> usize {
 /// kernel after seconds; the system may allow less.
 const BACKLOG: u32 = 4096;
 
-/// How many clients over the limit are given an answer at a time. The others are disconnected.
+/// Number of clients over the limit that get an answer at a time. The others are disconnected.
 const TURNED_AWAY_AT_ONCE: usize = 16;
-/// How long the answer to a client over the limit may take, its handshake included.
+/// Time for the answer to a client over the limit, its handshake included.
 const TURNING_AWAY: Duration = Duration::from_secs(10);
-/// How long a client may wait for the place of another one that is being closed.
+/// Longest wait of a client for the place of a connection that is being closed.
 const MAKING_ROOM: Duration = Duration::from_secs(1);
-/// Why an unused connection was closed.
+/// Reason for closing an unused connection.
 const SHED: &str = "it was not used, and another one needed its place";
-/// When a client over the limit should come back.
+/// Delay after which a client over the limit should come back.
 const COME_BACK_AFTER: Duration = Duration::from_secs(5);
 
 /// A connection without traffic is probed by the kernel after this time, ...
@@ -129,7 +129,7 @@ const PROBE_AFTER: Duration = Duration::from_secs(20);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 /// ... and is over when this many probes stay without an answer: 50 s after the peer has vanished.
 const PROBES: u32 = 3;
-/// How long bytes sent may stay unacknowledged by the peer's kernel. A live peer acknowledges while its
+/// Time that sent bytes may stay unacknowledged by the peer's kernel. A live peer acknowledges while its
 /// process is busy; one that takes nothing at all for this long is stuck and may come back.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 
@@ -154,7 +154,7 @@ impl Listener {
         self.addr
     }
 
-    /// Where the listener's connections are counted.
+    /// Counts of the listener's connections.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
@@ -184,7 +184,7 @@ impl Listener {
 /// A connection that is being served, to its end.
 type Http = Pin<Box<dyn Future<Output = (End, String)> + Send>>;
 
-/// What all connections of a listener share.
+/// State that all connections of a listener share.
 struct Server {
     router: Router,
     tls: Option<Arc<ServerConfig>>,
@@ -195,10 +195,10 @@ struct Server {
     shutdown: Shutdown,
 }
 
-/// What a connection occupies: one place of the listener and one of its peer.
+/// Places that a connection occupies: one of the listener and one of its peer.
 struct ConnectionPermit {
     _place: OwnedSemaphorePermit,
-    _of_peer: Entry,
+    _of_peer: CountedConnection,
 }
 
 async fn accept(server: Arc<Server>, socket: TcpListener) {
@@ -314,7 +314,7 @@ async fn serve_soon(
     places: Arc<Semaphore>,
     stream: TcpStream,
     addr: SocketAddr,
-    of_peer: Entry,
+    of_peer: CountedConnection,
 ) {
     match tokio::time::timeout(MAKING_ROOM, places.acquire_owned()).await {
         Ok(Ok(place)) => {

@@ -22,13 +22,13 @@ use self::sink::Sink;
 pub use self::{escape::printable, journal::Journal, throttle::Throttle};
 use crate::{Error, metrics::Metrics};
 
-/// How long the end of a process waits for the reader of its log.
+/// Time that the end of a process waits for the reader of its log.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The log of this process, once there is one.
 static LOG: OnceLock<Sink> = OnceLock::new();
 
-/// How much is logged.
+/// Level from which events are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Level {
     Off,
@@ -64,51 +64,54 @@ impl FromStr for Level {
     }
 }
 
-/// How a log line looks.
+/// Format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Format {
+pub enum LogFormat {
     #[default]
     Text,
     Json,
 }
 
-impl Format {
+impl LogFormat {
     pub const NAMES: &'static [&'static str] = &["text", "json"];
 
     pub fn name(self) -> &'static str {
-        Format::NAMES[self as usize]
+        LogFormat::NAMES[self as usize]
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for LogFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Format {
+impl FromStr for LogFormat {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = [Format::Text, Format::Json].into_iter().find(|f| f.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| format!("{text:?} is not a log format; use one of {}", Format::NAMES.join(", ")))
+        let found =
+            [LogFormat::Text, LogFormat::Json].into_iter().find(|f| f.name().eq_ignore_ascii_case(text));
+        found.ok_or_else(|| {
+            format!("{text:?} is not a log format; use one of {}", LogFormat::NAMES.join(", "))
+        })
     }
 }
 
 /// Starts logging for the whole process; a second call is refused.
-pub fn init(level: Level, format: Format) -> Result<(), Error> {
+pub fn init(level: Level, format: LogFormat) -> Result<(), Error> {
     start(&directives(level), format, io::stderr())
 }
 
 /// As [`init`], for a process that speaks for another one: events of `target` are heard from `heard` on.
-pub fn init_with(level: Level, format: Format, target: &str, heard: Level) -> Result<(), Error> {
+pub fn init_with(level: Level, format: LogFormat, target: &str, heard: Level) -> Result<(), Error> {
     start(&format!("{},{target}={heard}", directives(level)), format, io::stderr())
 }
 
 /// As [`init_with`], written somewhere else than to standard error.
 pub fn init_into(
     level: Level,
-    format: Format,
+    format: LogFormat,
     heard: (&str, Level),
     out: impl Write + Send + 'static,
 ) -> Result<(), Error> {
@@ -116,7 +119,7 @@ pub fn init_into(
     start(&format!("{},{target}={heard}", directives(level)), format, out)
 }
 
-fn start(filter: &str, format: Format, out: impl Write + Send + 'static) -> Result<(), Error> {
+fn start(filter: &str, format: LogFormat, out: impl Write + Send + 'static) -> Result<(), Error> {
     let refused = |why: String| Error::Logs(why);
     let sink = Sink::start(out).map_err(|error| refused(error.to_string()))?;
     tracing::subscriber::set_global_default(filtered(filter, format, sink.clone()))
@@ -160,7 +163,7 @@ pub fn last_words(text: &str) {
 }
 
 /// The subscriber itself, for lines that go somewhere else.
-pub fn subscriber<W>(level: Level, format: Format, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
+pub fn subscriber<W>(level: Level, format: LogFormat, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -179,7 +182,7 @@ fn directives(level: Level) -> String {
     }
 }
 
-fn filtered<W>(filter: &str, format: Format, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
+fn filtered<W>(filter: &str, format: LogFormat, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -188,8 +191,8 @@ where
         .with_ansi(false)
         .with_writer(escape::Lines(writer));
     match format {
-        Format::Text => Box::new(builder.finish()),
-        Format::Json => Box::new(builder.json().flatten_event(true).finish()),
+        LogFormat::Text => Box::new(builder.finish()),
+        LogFormat::Json => Box::new(builder.json().flatten_event(true).finish()),
     }
 }
 
@@ -212,7 +215,7 @@ mod tests {
         }
     }
 
-    fn logged(level: Level, format: Format, log: impl FnOnce()) -> String {
+    fn logged(level: Level, format: LogFormat, log: impl FnOnce()) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
         tracing::subscriber::with_default(subscriber(level, format, move || writer.clone()), log);
@@ -222,19 +225,19 @@ mod tests {
 
     #[test]
     fn events_below_the_level_are_not_written() {
-        let text = logged(Level::Info, Format::Text, || {
+        let text = logged(Level::Info, LogFormat::Text, || {
             tracing::debug!("quiet");
             tracing::info!(port = 5681, "listening");
         });
         assert!(text.contains("listening port=5681") && !text.contains("quiet"), "{text}");
-        assert_eq!(logged(Level::Off, Format::Text, || tracing::error!("nothing")), "");
-        let audit = logged(Level::Error, Format::Text, || tracing::info!(target: "audit", "write"));
+        assert_eq!(logged(Level::Off, LogFormat::Text, || tracing::error!("nothing")), "");
+        let audit = logged(Level::Error, LogFormat::Text, || tracing::info!(target: "audit", "write"));
         assert!(audit.contains("write"), "the audit log does not depend on the level: {audit}");
     }
 
     #[test]
     fn json_lines_carry_message_and_fields_at_the_top() {
-        let text = logged(Level::Info, Format::Json, || tracing::info!(port = 5681, "listening"));
+        let text = logged(Level::Info, LogFormat::Json, || tracing::info!(port = 5681, "listening"));
         assert!(text.starts_with('{') && text.contains(r#""message":"listening""#), "{text}");
         assert!(text.contains(r#""port":5681"#), "{text}");
     }
@@ -242,7 +245,7 @@ mod tests {
     #[test]
     fn no_event_commands_a_terminal_or_begins_a_line_of_its_own() {
         let name = "a\u{1b}[2J\u{9b}1m\r\nERROR forged\u{202e}";
-        for format in [Format::Text, Format::Json] {
+        for format in [LogFormat::Text, LogFormat::Json] {
             let text = logged(Level::Info, format, || tracing::info!(%name, "connected {name}"));
             assert_eq!(text.lines().count(), 1, "{text}");
             assert!(text.ends_with('\n') && text.contains("\\u009b1m\\r\\nERROR forged\\u202e"), "{text}");
@@ -254,7 +257,7 @@ mod tests {
     #[test]
     fn an_unknown_level_or_format_names_the_known_ones() {
         assert!("loud".parse::<Level>().unwrap_err().contains("off, error, warn, info, debug, trace"));
-        assert!("xml".parse::<Format>().unwrap_err().contains("text, json"));
+        assert!("xml".parse::<LogFormat>().unwrap_err().contains("text, json"));
         assert_eq!("DEBUG".parse(), Ok(Level::Debug));
     }
 }

@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::{Metric, Registry},
 };
 
-/// What `/metrics` answers as its content type.
+/// Content type of `/metrics`.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Collects metrics; clones share one registry.
@@ -21,14 +21,14 @@ pub struct Metrics(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     registry: Mutex<Registry>,
-    described: Mutex<Vec<Described>>,
+    described: Mutex<Vec<MetricDescription>>,
     auth_failures: OnceLock<AuthFailures>,
     certificate_expiries: OnceLock<CertificateExpiries>,
 }
 
 /// A metric as the reference documents it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Described {
+pub struct MetricDescription {
     /// As Prometheus names its series, without the suffixes of histograms.
     pub name: String,
     /// `counter`, `gauge`, `histogram`, …
@@ -40,7 +40,7 @@ impl Metrics {
     /// Registers a metric and gives it back, so that declaring and registering is one expression.
     /// A counter's name gets its `_total` when it is written out.
     pub fn register<M: Metric + Clone>(&self, name: &str, help: &str, metric: M) -> M {
-        let described = Described::of(name, help, metric.metric_type());
+        let described = MetricDescription::of(name, help, metric.metric_type());
         self.0.described.lock().unwrap_or_else(PoisonError::into_inner).push(described);
         let mut registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registry.register(name, help, metric.clone());
@@ -50,7 +50,7 @@ impl Metrics {
     /// Registers facts that stay the same, as the labels of a metric whose value is 1. Its name gets `_info`.
     pub fn register_info(&self, name: &str, help: &str, labels: Vec<(&'static str, String)>) {
         let info = Info::new(labels);
-        let described = Described::of(name, help, info.metric_type());
+        let described = MetricDescription::of(name, help, info.metric_type());
         self.0.described.lock().unwrap_or_else(PoisonError::into_inner).push(described);
         self.0.registry.lock().unwrap_or_else(PoisonError::into_inner).register(name, help, info);
     }
@@ -65,7 +65,7 @@ impl Metrics {
     }
 
     /// Every registered metric, by name: also those without a value yet, which are not written out.
-    pub fn described(&self) -> Vec<Described> {
+    pub fn described(&self) -> Vec<MetricDescription> {
         let mut described = self.0.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
         described.sort();
         described
@@ -80,10 +80,10 @@ impl Metrics {
         AuthFailures(self.0.auth_failures.get_or_init(|| AuthFailures(register())).0.clone())
     }
 
-    /// When the certificates that this process shows expire. All servers of a process share one metric.
+    /// Expiry of the certificates that this process shows. All servers of a process share one metric.
     pub fn certificate_expiries(&self) -> CertificateExpiries {
         let register = || {
-            let help = "When the TLS certificate of a server of this process expires, in seconds since 1970";
+            let help = "Expiry of the TLS certificate of a server of this process, in seconds since 1970";
             let expiries = CertificateExpiries::default().0;
             self.register("tls_certificate_expiry_timestamp_seconds", help, expiries)
         };
@@ -99,8 +99,8 @@ impl fmt::Debug for Metrics {
     }
 }
 
-impl Described {
-    fn of(name: &str, help: &str, kind: MetricType) -> Described {
+impl MetricDescription {
+    fn of(name: &str, help: &str, kind: MetricType) -> MetricDescription {
         let (suffix, kind) = match kind {
             MetricType::Counter => ("_total", "counter"),
             MetricType::Gauge => ("", "gauge"),
@@ -108,7 +108,7 @@ impl Described {
             MetricType::Info => ("_info", "info"),
             _ => ("", "counter"),
         };
-        Described { name: format!("{name}{suffix}"), kind, help: help.to_owned() }
+        MetricDescription { name: format!("{name}{suffix}"), kind, help: help.to_owned() }
     }
 }
 
@@ -134,7 +134,7 @@ struct ServerLabels {
     server: &'static str,
 }
 
-/// When the certificates of servers expire. Clones share the values.
+/// Expiry of the certificates of servers. Clones share the values.
 #[derive(Debug, Clone, Default)]
 pub struct CertificateExpiries(Family<ServerLabels, Gauge>);
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_share_the_metrics_of_failed_authentications_and_of_certificates() {
+    fn servers_share_metrics_of_failed_logins_and_of_certificates() {
         let metrics = Metrics::default();
         metrics.auth_failures().with("api_server", "expired");
         metrics.clone().auth_failures().with("api_server", "expired");

@@ -1,4 +1,5 @@
-//! What the operating system knows about this process, as the metrics every client library of Prometheus offers.
+//! Facts of the operating system about this process, as the metrics every client library of Prometheus
+//! offers.
 
 use std::{
     fmt, fs,
@@ -32,7 +33,7 @@ pub fn register(metrics: &Metrics) {
     let started = started().unwrap_or_default();
     add(
         "process_start_time_seconds",
-        "When the process started, in seconds since 1970",
+        "Start of the process, in seconds since 1970",
         ProcessMetric::Started(started),
     );
 }

@@ -17,13 +17,15 @@ use rustls::{
     version,
 };
 
-pub use self::client::{Trust, client_config, client_config_showing, is_ca_as_server, system_bundle};
+pub use self::client::{
+    TrustedServers, client_config, client_config_showing, is_ca_as_server, system_bundle,
+};
 pub use rustls::{ClientConfig, ServerConfig};
 
 use crate::Error;
 
 /// A certificate in its binary form.
-pub type Certificate = CertificateDer<'static>;
+pub type DerCertificate = CertificateDer<'static>;
 
 /// The oldest TLS a listener speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +41,7 @@ pub fn install_provider() {
     let _ = aws_lc_rs::default_provider().install_default();
 }
 
-/// What a server needs to speak TLS.
+/// Certificate, key and settings of a TLS server.
 #[derive(Debug, Clone)]
 pub struct ServerTls {
     pub certificate_pem: String,
@@ -47,14 +49,14 @@ pub struct ServerTls {
     pub min_version: MinVersion,
     /// Certificates (CAs or the clients' own) that clients may identify themselves with. A client may
     /// always stay anonymous; one that shows a certificate must show a good one.
-    pub client_certificates: Vec<Certificate>,
+    pub client_certificates: Vec<DerCertificate>,
 }
 
 /// Exchanges the certificate that a server shows. Connections that are open keep theirs.
 #[derive(Debug, Clone)]
-pub struct Switch(Arc<CurrentCertificate>);
+pub struct CertificateSwitch(Arc<CurrentCertificate>);
 
-impl Switch {
+impl CertificateSwitch {
     /// Shows this certificate from now on; both in PEM. One that cannot be used changes nothing.
     pub fn show(&self, certificate: &str, key: &str) -> Result<(), Error> {
         let usable = Arc::new(usable(certificate, key)?);
@@ -87,7 +89,7 @@ impl ServerTls {
     }
 
     /// As [`ServerTls::to_config`], with the means to exchange the certificate later.
-    pub fn to_switched(&self) -> Result<(Arc<ServerConfig>, Switch), Error> {
+    pub fn to_switched(&self) -> Result<(Arc<ServerConfig>, CertificateSwitch), Error> {
         install_provider();
         let refused = |error: rustls::Error| Error::Tls(error.to_string());
         let versions: &[&rustls::SupportedProtocolVersion] = match self.min_version {
@@ -112,12 +114,12 @@ impl ServerTls {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok((Arc::new(config), Switch(shown)))
+        Ok((Arc::new(config), CertificateSwitch(shown)))
     }
 }
 
 /// The certificates in a PEM text; at least one.
-pub fn certificates(pem: &str) -> Result<Vec<Certificate>, Error> {
+pub fn certificates(pem: &str) -> Result<Vec<DerCertificate>, Error> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -131,7 +133,7 @@ pub fn certificates(pem: &str) -> Result<Vec<Certificate>, Error> {
 /// standard verifier refuses as a client's own certificate.
 #[derive(Debug)]
 struct KnownClients {
-    known: Vec<Certificate>,
+    known: Vec<DerCertificate>,
     signed: Arc<dyn ClientCertVerifier>,
 }
 

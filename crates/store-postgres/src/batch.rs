@@ -8,8 +8,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use deadpool_postgres::{Client, Transaction};
 use resources::Resource;
 use store::{
-    Committed, Error, Snapshot, Write,
-    staging::{Owners, Staging},
+    Error, Snapshot, Write,
+    staging::{Owners, Staged, Staging},
 };
 use tokio_postgres::{error::Severity, types::ToSql};
 
@@ -19,15 +19,15 @@ use crate::{
     rows::{self, COLUMNS, Columns, Keys, get, signed, unsigned},
 };
 
-/// Who was away for fewer revisions than this finds all it missed in the log.
+/// Revisions kept in the log. A control plane that was away for fewer of them finds all it missed there.
 const LOG: u64 = 100_000;
 /// The log is cut once per so many revisions.
 const TRIM_EVERY: u64 = 1000;
 
 const ATTEMPT: &str = "write to PostgreSQL (nothing was written)";
 
-/// Why a batch was not written.
-pub(crate) enum Failure {
+/// Reasons why a batch was not written.
+pub(crate) enum BatchFailure {
     Refused(Error),
     /// The database is at an earlier revision than one that was seen before.
     Behind {
@@ -36,18 +36,18 @@ pub(crate) enum Failure {
     },
 }
 
-impl From<Error> for Failure {
+impl From<Error> for BatchFailure {
     fn from(error: Error) -> Self {
-        Failure::Refused(error)
+        BatchFailure::Refused(error)
     }
 }
 
-/// What a transaction changed.
+/// Changes of a transaction, and its answer.
 pub(crate) struct TransactionOutcome<T> {
     /// The revision it was made on top of.
     pub(crate) base: u64,
     /// Everything it changed; nothing when all of it was refused.
-    pub(crate) committed: Committed,
+    pub(crate) committed: Staged,
     pub(crate) outcome: T,
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn write(
     client: &mut Client,
     batch: Vec<Write>,
     shown: u64,
-) -> Result<TransactionOutcome<Committed>, Failure> {
+) -> Result<TransactionOutcome<Staged>, BatchFailure> {
     in_transaction(client, batch, shown, |staging, batch| Ok(staging.stage(batch)?)).await
 }
 
@@ -65,7 +65,7 @@ pub(crate) async fn write_each(
     client: &mut Client,
     writes: Vec<Write>,
     shown: u64,
-) -> Result<TransactionOutcome<Vec<Result<Committed, Error>>>, Failure> {
+) -> Result<TransactionOutcome<Vec<Result<Staged, Error>>>, BatchFailure> {
     in_transaction(client, writes, shown, |staging, writes| Ok(staging.stage_each(writes))).await
 }
 
@@ -75,14 +75,14 @@ async fn in_transaction<T>(
     client: &mut Client,
     writes: Vec<Write>,
     shown: u64,
-    stage: impl FnOnce(&mut Staging<'_>, Vec<Write>) -> Result<T, Failure>,
-) -> Result<TransactionOutcome<T>, Failure> {
+    stage: impl FnOnce(&mut Staging<'_>, Vec<Write>) -> Result<T, BatchFailure>,
+) -> Result<TransactionOutcome<T>, BatchFailure> {
     let refused = |why: tokio_postgres::Error| failed(ATTEMPT, &why);
     let work = async {
         let transaction = client.transaction().await.map_err(refused)?;
         let base = lock(&transaction).await?;
         if base < shown {
-            return Err(Failure::Behind { stored: base, shown });
+            return Err(BatchFailure::Behind { stored: base, shown });
         }
         let known = Snapshot::load(base, read(&transaction, &writes).await?);
         let owners = Owners::load(&known);
@@ -103,8 +103,8 @@ async fn in_transaction<T>(
     Ok(made)
 }
 
-/// Whether a write would be durable now: makes one that leaves every value as it is. A server that cannot write to its
-/// disk, or must not, answers a `SELECT` all the same.
+/// Proves that a write would be durable now: makes one that leaves every value as it is. A server that cannot write to
+/// its disk, or must not, answers a `SELECT` all the same.
 pub(crate) async fn probe(client: &Client) -> Result<(), Error> {
     let work = async {
         let sql = "UPDATE kuma_rs.revision SET trimmed = trimmed";
@@ -151,6 +151,8 @@ async fn read(transaction: &Transaction<'_>, batch: &[Write]) -> Result<Vec<Arc<
                     roots.insert(&resource.key);
                 }
             }
+            // It stays with the owner it has, which is read when that one is deleted.
+            Write::Status { .. } => {}
         }
     }
     if !batch.iter().any(|write| matches!(write, Write::Delete { .. } | Write::DeleteUnlessOwner { .. })) {
@@ -168,7 +170,8 @@ async fn read(transaction: &Transaction<'_>, batch: &[Write]) -> Result<Vec<Arc<
          SELECT {COLUMNS} FROM needed n JOIN kuma_rs.resources r
              ON r.kind = n.kind AND r.mesh = n.mesh AND r.name = n.name"
     );
-    let (named, roots) = (named.into_iter().collect::<Keys<'_>>(), roots.into_iter().collect::<Keys<'_>>());
+    let named = named.into_iter().collect::<Keys<'_>>();
+    let roots = roots.into_iter().collect::<Keys<'_>>();
     let parameters = [named.parameters(), roots.parameters()].concat();
     let statement = transaction.prepare_cached(&sql).await.map_err(|why| failed(ATTEMPT, &why))?;
     let found = transaction.query(&statement, &parameters).await.map_err(|why| failed(ATTEMPT, &why))?;
@@ -204,7 +207,7 @@ const APPLY: &str = "
     )
     SELECT pg_notify($17, $16::bigint::text)";
 
-async fn apply(transaction: &Transaction<'_>, committed: &Committed) -> Result<(), Error> {
+async fn apply(transaction: &Transaction<'_>, committed: &Staged) -> Result<(), Error> {
     let gone = committed.changed.iter().filter(|(_, value)| value.is_none());
     let gone: Keys<'_> = gone.map(|(key, _)| key).collect();
     let kept: Columns = committed.changed.iter().filter_map(|(_, value)| value.as_deref()).collect();

@@ -1,4 +1,4 @@
-//! Where the database is and how to talk to it.
+//! Address of the database, credentials and TLS.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 /// Settings of the store, named and defaulted as under `store.postgres` of the configuration file.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Config {
+pub struct PostgresConfig {
     pub host: String,
     pub port: u16,
     pub user: String,
@@ -16,28 +16,28 @@ pub struct Config {
     /// Connections this control plane holds at most, the one that listens for changes included.
     /// 0 means no limit of ours.
     pub max_open_connections: u32,
-    /// How long to wait for a connection, written as whole seconds.
+    /// Longest wait for a connection, written as whole seconds.
     #[serde(deserialize_with = "seconds")]
     pub connection_timeout: Duration,
-    pub tls: Tls,
+    pub tls: PostgresTls,
 }
 
-/// Whether and how the connection is encrypted.
+/// Encryption of the connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Tls {
+pub struct PostgresTls {
     pub mode: TlsMode,
     /// The client's own certificate, if the server asks for one; PEM.
     #[serde(deserialize_with = "path")]
     pub cert_path: Option<PathBuf>,
     #[serde(deserialize_with = "path")]
     pub key_path: Option<PathBuf>,
-    /// Who may vouch for the server; PEM.
+    /// Authorities that may vouch for the server; PEM.
     #[serde(deserialize_with = "path")]
     pub ca_path: Option<PathBuf>,
 }
 
-/// How far the server's certificate is trusted.
+/// Verification of the server's certificate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TlsMode {
@@ -68,9 +68,9 @@ impl FromStr for TlsMode {
     }
 }
 
-impl Default for Config {
+impl Default for PostgresConfig {
     fn default() -> Self {
-        Config {
+        PostgresConfig {
             host: "127.0.0.1".into(),
             port: 15432,
             user: "kuma".into(),
@@ -78,15 +78,23 @@ impl Default for Config {
             db_name: "kuma".into(),
             max_open_connections: 50,
             connection_timeout: Duration::from_secs(5),
-            tls: Tls::default(),
+            tls: PostgresTls::default(),
         }
     }
 }
 
-impl fmt::Debug for Config {
+impl fmt::Debug for PostgresConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Config { host, port, user, password: _, db_name, max_open_connections, connection_timeout, tls } =
-            self;
+        let PostgresConfig {
+            host,
+            port,
+            user,
+            password: _,
+            db_name,
+            max_open_connections,
+            connection_timeout,
+            tls,
+        } = self;
         f.debug_struct("Config")
             .field("host", host)
             .field("port", port)
@@ -116,8 +124,8 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_as_in_kuma() {
-        let config: Config = serde_json::from_str("{}").unwrap();
-        assert_eq!(config, Config::default());
+        let config: PostgresConfig = serde_json::from_str("{}").unwrap();
+        assert_eq!(config, PostgresConfig::default());
         assert_eq!((config.port, config.tls.mode), (15432, TlsMode::Disable));
     }
 
@@ -125,22 +133,23 @@ mod tests {
     fn reads_the_names_of_the_configuration_file() {
         let text = r#"{"host":"db","dbName":"d","maxOpenConnections":7,"connectionTimeout":9,
             "tls":{"mode":"verifyCa","caPath":"/ca","certPath":""}}"#;
-        let config: Config = serde_json::from_str(text).unwrap();
-        let tls = Tls { mode: TlsMode::VerifyCa, ca_path: Some("/ca".into()), ..Tls::default() };
-        let expect = Config {
+        let config: PostgresConfig = serde_json::from_str(text).unwrap();
+        let tls =
+            PostgresTls { mode: TlsMode::VerifyCa, ca_path: Some("/ca".into()), ..PostgresTls::default() };
+        let expect = PostgresConfig {
             host: "db".into(),
             db_name: "d".into(),
             max_open_connections: 7,
             connection_timeout: Duration::from_secs(9),
             tls,
-            ..Config::default()
+            ..PostgresConfig::default()
         };
         assert_eq!(config, expect);
     }
 
     #[test]
     fn the_password_is_not_shown() {
-        let config = Config { password: "hunter2".into(), ..Config::default() };
+        let config = PostgresConfig { password: "hunter2".into(), ..PostgresConfig::default() };
         assert!(!format!("{config:?}").contains("hunter2"));
     }
 

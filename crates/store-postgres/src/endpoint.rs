@@ -1,4 +1,4 @@
-//! How connections to the database are made, and how their failures are described.
+//! Connections to the database, and descriptions of their failures.
 
 use std::{error::Error as _, future::Future, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::{Config, config::TlsMode, tls};
+use crate::{PostgresConfig, config::TlsMode, tls};
 
 /// A server that does not answer within this time is treated as gone.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,10 +23,10 @@ const UNLIMITED: usize = 1000;
 /// A writer that vanishes, or stands still, must not hold up the others for longer than this.
 const SESSION: &str = "-c idle_in_transaction_session_timeout=10s -c lock_timeout=10s";
 
-pub(crate) type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+pub(crate) type TlsStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 
 /// The database, ready to be connected to.
-pub(crate) struct Endpoint {
+pub(crate) struct DatabaseAddress {
     postgres: tokio_postgres::Config,
     connector: MakeRustlsConnect,
     timeout: Duration,
@@ -35,8 +35,8 @@ pub(crate) struct Endpoint {
     name: String,
 }
 
-impl Endpoint {
-    pub(crate) fn new(config: &Config) -> Result<Endpoint, Error> {
+impl DatabaseAddress {
+    pub(crate) fn new(config: &PostgresConfig) -> Result<DatabaseAddress, Error> {
         let mut postgres = tokio_postgres::Config::new();
         postgres
             .host(&config.host)
@@ -58,8 +58,8 @@ impl Endpoint {
                 TlsMode::Disable => SslMode::Disable,
                 _ => SslMode::Require,
             });
-        let Config { host, port, user, db_name, .. } = config;
-        Ok(Endpoint {
+        let PostgresConfig { host, port, user, db_name, .. } = config;
+        Ok(DatabaseAddress {
             postgres,
             connector: tls::connector(&config.tls)?,
             timeout: config.connection_timeout,
@@ -87,7 +87,7 @@ impl Endpoint {
     }
 
     /// A connection outside of the pool; the caller has to drive it.
-    pub(crate) async fn connect(&self) -> Result<(Client, Connection<Socket, Stream>), Error> {
+    pub(crate) async fn connect(&self) -> Result<(Client, Connection<Socket, TlsStream>), Error> {
         match tokio::time::timeout(self.timeout, self.postgres.connect(self.connector.clone())).await {
             Ok(connected) => connected.map_err(|why| self.unreachable(&why)),
             Err(_) => Err(self.too_slow()),

@@ -8,7 +8,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use arc_swap::ArcSwap;
 use resources::{Key, Kind, Resource};
-use store::{Committed, Error, Feed, Snapshot};
+use store::{Error, Feed, Snapshot, staging::Staged};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::{Client, Row, types::Type};
 
@@ -20,15 +20,15 @@ use crate::{
 /// The name under which the database says that there is something to catch up with.
 pub(crate) const CHANNEL: &str = "kuma_rs_changes";
 
-/// What another database, or the same one after it lost commits, answers differently: every promotion
-/// of a replica begins another timeline.
+/// Query that tells histories apart. Another database answers differently, and so does the same one after it
+/// lost commits: every promotion of a replica begins another timeline.
 const HISTORY: &str = "SELECT history || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) \
      FROM kuma_rs.revision";
 
 pub(crate) struct Image {
     snapshot: ArcSwap<Snapshot>,
     feed: Feed,
-    /// Which history this is an image of, if the server tells. The image is changed while this lock is held.
+    /// History that this is an image of, if the server tells. The image is changed while this lock is held.
     history: Mutex<Option<String>>,
 }
 
@@ -76,7 +76,7 @@ impl Image {
     }
 
     /// Shows a write of this control plane, which was made on top of revision `base`.
-    pub(crate) async fn show(&self, client: &Client, base: u64, committed: &Committed) -> Result<(), Error> {
+    pub(crate) async fn show(&self, client: &Client, base: u64, committed: &Staged) -> Result<(), Error> {
         let mut turn = self.history.lock().await;
         let shown = self.snapshot.load().revision();
         if shown >= committed.revision {
@@ -173,7 +173,8 @@ async fn read_changes(client: &Client, since: u64) -> Result<Progress, Error> {
     let since = signed(since)?;
     let rows = client.query_typed(&sql, &[(&since, Type::INT8)]).await;
     let rows = rows.map_err(|why| failed("read the changes in PostgreSQL", &why))?;
-    let (revision, trimmed) = (unsigned(get(first(&rows)?, 0)?)?, unsigned(get(first(&rows)?, 1)?)?);
+    let revision = unsigned(get(first(&rows)?, 0)?)?;
+    let trimmed = unsigned(get(first(&rows)?, 1)?)?;
     let mut changed = Vec::new();
     let mut unknown = HashSet::new();
     for row in &rows {

@@ -13,8 +13,8 @@ use store::{
 use tokio_postgres::{Client, IsolationLevel, Row};
 
 use crate::{
-    Config,
-    endpoint::{Endpoint, failed, within},
+    PostgresConfig,
+    endpoint::{DatabaseAddress, failed, within},
     rows::get,
 };
 
@@ -37,16 +37,16 @@ const SELECT: &str = r#"
         labels::text, status::text, owner_type, owner_mesh, owner_name
     FROM resources ORDER BY type, mesh, name"#;
 
-/// Why something is not taken over.
+/// Reason for leaving out observed resources.
 const OBSERVED: &str = "it is observed and written anew";
 const UNKNOWN: &str = "this program does not know the kind";
 const ORPHAN: &str = "its mesh does not exist";
 
-/// What Kuma has stored.
+/// Resources that Kuma has stored.
 #[derive(Debug, Default)]
 pub struct Kuma {
     pub resources: Vec<Resource>,
-    /// What is left out: how many, by kind and reason.
+    /// Number of resources left out, by kind and reason.
     pub skipped: BTreeMap<(String, &'static str), usize>,
     /// Fields that this program does not know, as `kind: field`. They are left out.
     pub unknown_fields: BTreeSet<String>,
@@ -54,8 +54,8 @@ pub struct Kuma {
 
 impl Kuma {
     /// Reads everything at one moment. Nothing is changed.
-    pub async fn read(config: &Config) -> Result<Kuma, Error> {
-        let endpoint = Endpoint::new(config)?;
+    pub async fn read(config: &PostgresConfig) -> Result<Kuma, Error> {
+        let endpoint = DatabaseAddress::new(config)?;
         let (mut client, connection) = endpoint.connect().await?;
         let driver = tokio::spawn(connection);
         let read = within(ATTEMPT, read(&mut client)).await;

@@ -24,12 +24,12 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
 use jiff::Timestamp;
-use store::{Changes, Committed, Error, Outage, Snapshot, Store, Write};
+use store::{Bookmark, Changes, Committed, Error, Outage, Snapshot, Store, Write};
 use tokio::{sync::Notify, task::JoinHandle};
 
-use batch::{Failure, TransactionOutcome};
-pub use config::{Config, Tls, TlsMode};
-use endpoint::{Endpoint, reason, within};
+use batch::{BatchFailure, TransactionOutcome};
+pub use config::{PostgresConfig, PostgresTls, TlsMode};
+use endpoint::{DatabaseAddress, reason, within};
 use image::Image;
 pub use kuma::Kuma;
 use listener::Link;
@@ -41,11 +41,11 @@ pub struct Postgres {
     listener: JoinHandle<()>,
 }
 
-/// What callers and the listener share.
+/// State that callers and the listener share.
 struct Shared {
-    endpoint: Endpoint,
+    endpoint: DatabaseAddress,
     image: Image,
-    /// Why the image cannot be vouched for at the moment.
+    /// Set while the image cannot be vouched for.
     outage: ArcSwapOption<Outage>,
     /// Asks the listener to connect anew and look closely.
     doubted: Notify,
@@ -55,17 +55,17 @@ impl Postgres {
     /// Connects, brings the tables up to date, reads everything and follows the database from there.
     ///
     /// Refuses a database with tables of Kuma from which nothing was imported.
-    pub async fn connect(config: Config) -> Result<Postgres, Error> {
+    pub async fn connect(config: PostgresConfig) -> Result<Postgres, Error> {
         Postgres::open(config, true).await
     }
 
     /// As [`Postgres::connect`], for importing what is in Kuma's tables.
-    pub async fn connect_beside_kuma(config: Config) -> Result<Postgres, Error> {
+    pub async fn connect_beside_kuma(config: PostgresConfig) -> Result<Postgres, Error> {
         Postgres::open(config, false).await
     }
 
-    async fn open(config: Config, must_be_imported: bool) -> Result<Postgres, Error> {
-        let endpoint = Endpoint::new(&config)?;
+    async fn open(config: PostgresConfig, must_be_imported: bool) -> Result<Postgres, Error> {
+        let endpoint = DatabaseAddress::new(&config)?;
         let pool = endpoint.pool()?;
         let mut client = pool.get().await.map_err(|why| endpoint.no_connection(why))?;
         if must_be_imported {
@@ -103,7 +103,8 @@ impl Shared {
         }
     }
 
-    /// What is shown may be wrong: says so, and refuses writes, until the listener has looked.
+    /// Begins an outage because the image may be wrong: says so, and refuses writes, until the listener has
+    /// looked.
     fn doubt(&self, why: String) {
         self.interrupted(why);
         self.doubted.notify_one();
@@ -121,13 +122,14 @@ impl Store for Postgres {
     }
 
     async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
-        self.make(async |client, shown| batch::write(client, batch, shown).await).await
+        self.make(async |client, shown| batch::write(client, batch, shown).await).await.map(Committed::from)
     }
 
     async fn write_each(&self, writes: Vec<Write>) -> Vec<Result<Committed, Error>> {
         let count = writes.len();
         let outcomes = self.make(async |client, shown| batch::write_each(client, writes, shown).await);
-        outcomes.await.unwrap_or_else(|error| vec![Err(error); count])
+        let outcomes = outcomes.await.unwrap_or_else(|error| vec![Err(error); count]);
+        outcomes.into_iter().map(|outcome| outcome.map(Committed::from)).collect()
     }
 
     fn changes(&self) -> Changes {
@@ -138,8 +140,8 @@ impl Store for Postgres {
         self.ask(batch::probe).await
     }
 
-    async fn latest(&self) -> Result<u64, Error> {
-        self.ask(batch::latest).await
+    async fn latest(&self) -> Result<Bookmark, Error> {
+        self.ask(batch::latest).await.map(Bookmark::of_revision)
     }
 }
 
@@ -158,7 +160,7 @@ impl Postgres {
     /// Runs a transaction and shows what it made.
     async fn make<T>(
         &self,
-        transaction: impl AsyncFnOnce(&mut Object, u64) -> Result<TransactionOutcome<T>, Failure>,
+        transaction: impl AsyncFnOnce(&mut Object, u64) -> Result<TransactionOutcome<T>, BatchFailure>,
     ) -> Result<T, Error> {
         let Shared { endpoint, image, .. } = &*self.shared;
         self.shared.check()?;
@@ -172,7 +174,7 @@ impl Postgres {
                 }
                 Ok(outcome)
             }
-            Err(Failure::Behind { stored, shown }) => {
+            Err(BatchFailure::Behind { stored, shown }) => {
                 let why = format!(
                     "the database is at revision {stored}, but revision {shown} was seen before: it lost \
                      commits, as a failover to a replica may; reading everything again"
@@ -180,7 +182,7 @@ impl Postgres {
                 self.shared.doubt(why.clone());
                 Err(Error::Unavailable(why))
             }
-            Err(Failure::Refused(why)) => {
+            Err(BatchFailure::Refused(why)) => {
                 if matches!(why, Error::Unavailable(_)) {
                     // The state of the connection is unknown, so it is not used again.
                     drop(Object::take(client));

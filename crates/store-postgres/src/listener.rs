@@ -15,7 +15,7 @@ use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
 
 use crate::{
     Shared,
-    endpoint::{Endpoint, Stream, describe, failed, reason, within},
+    endpoint::{DatabaseAddress, TlsStream, describe, failed, reason, within},
     image::CHANNEL,
 };
 
@@ -37,7 +37,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// Whatever is committed after this returns will be announced.
-    pub(crate) async fn establish(endpoint: &Endpoint) -> Result<Link, Error> {
+    pub(crate) async fn establish(endpoint: &DatabaseAddress) -> Result<Link, Error> {
         let (client, connection) = endpoint.connect().await?;
         let (sender, announced) = watch::channel(0);
         let driver = tokio::spawn(drive(connection, sender));
@@ -57,7 +57,7 @@ impl Drop for Link {
     }
 }
 
-async fn drive(mut connection: Connection<Socket, Stream>, announced: watch::Sender<u64>) -> String {
+async fn drive(mut connection: Connection<Socket, TlsStream>, announced: watch::Sender<u64>) -> String {
     loop {
         match poll_fn(|context| connection.poll_message(context)).await {
             Some(Ok(AsyncMessage::Notification(notification))) => {

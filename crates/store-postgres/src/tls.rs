@@ -16,10 +16,10 @@ use rustls::{
 use store::Error;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::config::{Tls, TlsMode};
+use crate::config::{PostgresTls, TlsMode};
 
 /// Whatever the mode, so that one type of connection serves all; unused when TLS is disabled.
-pub(crate) fn connector(tls: &Tls) -> Result<MakeRustlsConnect, Error> {
+pub(crate) fn connector(tls: &PostgresTls) -> Result<MakeRustlsConnect, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -55,7 +55,7 @@ pub(crate) fn connector(tls: &Tls) -> Result<MakeRustlsConnect, Error> {
     Ok(MakeRustlsConnect::new(config))
 }
 
-fn roots(tls: &Tls) -> Result<RootCertStore, Error> {
+fn roots(tls: &PostgresTls) -> Result<RootCertStore, Error> {
     let Some(path) = &tls.ca_path else {
         return Err(Error::Unavailable(
             "store.postgres.tls.mode verifyCa and verifyFull need store.postgres.tls.caPath \

@@ -48,7 +48,7 @@ impl std::fmt::Debug for Attachment {
     }
 }
 
-/// What a backup holds.
+/// Contents of a backup.
 #[derive(Debug)]
 pub struct Backup {
     pub resources: Vec<Resource>,
@@ -61,7 +61,7 @@ struct Footer {
     checksum: String,
 }
 
-/// Why there is no backup, or why it was not restored.
+/// Reasons why there is no backup, or why it was not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot write the backup: {0}")]
@@ -113,7 +113,7 @@ pub fn read(from: impl BufRead) -> Result<Backup, Error> {
     Reader { from, checksum: Xxh3Default::new(), line: Vec::new() }.backup()
 }
 
-/// Whether [`restore`] may write these resources: the store is empty, or holds a part of them and nothing else, as
+/// Checks that [`restore`] may write these resources: the store is empty, or holds a part of them and nothing else, as
 /// one without transactions does when it failed half way.
 pub fn check(store: &dyn Store, resources: &[Resource]) -> Result<(), Error> {
     let snapshot = store.snapshot()?;
@@ -128,7 +128,8 @@ pub fn check(store: &dyn Store, resources: &[Resource]) -> Result<(), Error> {
 /// there are.
 pub async fn restore(store: &dyn Store, mut resources: Vec<Resource>) -> Result<usize, Error> {
     check(store, &resources)?;
-    let (count, snapshot) = (resources.len(), store.snapshot()?);
+    let count = resources.len();
+    let snapshot = store.snapshot()?;
     resources.retain(|resource| snapshot.get(&resource.key).is_none_or(|stored| **stored != *resource));
     if !resources.is_empty() {
         store.write(owners_first(resources).into_iter().map(Write::Restore).collect()).await?;
@@ -161,7 +162,8 @@ impl<R: BufRead> Reader<R> {
         let header = self.header()?;
         let expected = header.count;
         // The counts are claims of the backup: they are not worth an allocation.
-        let (mut resources, mut files) = (Vec::new(), Vec::new());
+        let mut resources = Vec::new();
+        let mut files = Vec::new();
         for index in 0..expected {
             let cut_short = Error::Truncated { found: index, expected };
             let record: Record = self.record(index + 2, cut_short)?;

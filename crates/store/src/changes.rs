@@ -1,4 +1,4 @@
-//! Which keys are dirty since a subscriber last looked.
+//! Feed of the keys that are dirty since a subscriber last looked.
 //!
 //! The feed remembers, for every key, the revision of its last change only. A subscriber holds a
 //! cursor (a revision); what it gets is the set of keys that changed after it. However slow it is,
@@ -17,14 +17,14 @@ use tokio::sync::watch;
 
 use crate::Error;
 
-/// How many deletions are remembered for subscribers that fall behind.
+/// Number of deletions that are remembered for subscribers that fall behind.
 pub const TOMBSTONES: usize = 100_000;
 
 /// A place in the feed. Keep it to resume later, also from another subscription of the same feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor(u64);
 
-/// What changed since a cursor.
+/// Keys that changed since a cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dirty {
     Keys(BTreeSet<Key>),
@@ -163,7 +163,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Where this subscription stands: everything up to here was reported.
+    /// Cursor of this subscription: everything up to here was reported.
     pub fn cursor(&self) -> Cursor {
         self.cursor
     }
@@ -187,12 +187,12 @@ impl Changes {
         self.resume(Cursor(0))
     }
 
-    /// Whether something changed that was not reported yet.
+    /// True while a change waits that was not reported yet.
     pub fn are_waiting(&self) -> bool {
         *self.latest.borrow() > self.cursor.0
     }
 
-    /// What changed since the last call, without waiting; `None` if nothing did.
+    /// Changes since the last call, without waiting; `None` if there are none.
     pub fn try_next(&mut self) -> Option<Dirty> {
         let latest = *self.latest.borrow_and_update();
         if latest <= self.cursor.0 {

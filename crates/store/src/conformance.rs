@@ -1,4 +1,4 @@
-//! What every store must do, as tests any store can run.
+//! Duties of every store, as tests any store can run.
 //!
 //! [`conformance_tests!`](crate::conformance_tests) makes one test per fact from a function that
 //! makes an empty store. [`same_history`] applies one random history to two stores and compares
@@ -9,6 +9,7 @@
 mod history;
 mod piecewise;
 mod reads;
+mod statuses;
 mod watches;
 mod write_each;
 mod writes;
@@ -19,11 +20,12 @@ use jiff::Timestamp;
 use resources::{Key, Kind, Resource, Scope, Spec, Status};
 use serde_json::{Value, json};
 
-use crate::{Committed, Error, Store, Write};
+use crate::{Committed, Error, Memory, Store, Write};
 
 pub use history::{histories_match_memory, same_history};
 pub use piecewise::Piecewise;
 pub use reads::*;
+pub use statuses::*;
 pub use watches::*;
 pub use write_each::*;
 pub use writes::*;
@@ -45,7 +47,11 @@ impl Fixture {
 macro_rules! conformance_tests {
     ($make:path) => {
         $crate::conformance_tests! { $make:
+            a_batch_may_write_a_resource_and_its_status
             a_revision_can_be_waited_for
+            a_spec_and_a_status_written_at_once_are_both_kept
+            a_status_is_refused_for_another_version_or_nothing
+            a_status_is_written_and_nothing_else
             a_store_that_has_caught_up_shows_every_write
             batches_see_their_own_steps
             changes_are_in_the_snapshot_before_they_are_reported
@@ -80,6 +86,7 @@ macro_rules! conformance_tests {
             subscriptions_resume_from_a_cursor
             updates_replace_and_raise_the_version
             waiting_for_a_revision_ends_with_the_store
+            what_a_bookmark_marks_can_be_waited_for
             when_each_write_is_refused_nothing_happens
         }
     };
@@ -172,4 +179,33 @@ fn everything(store: &dyn Store) -> Vec<Arc<Resource>> {
 
 fn mesh_of(kind: Kind, mesh: &str) -> &str {
     if kind.descriptor().scope == Scope::Global { "" } else { mesh }
+}
+
+/// A store in memory for backups: chains of owners, something with a status, versions with gaps.
+pub async fn filled() -> Memory {
+    let store = Memory::default();
+    // "Config" sorts after the kinds it owns here, so that order in the file is not order of ownership.
+    let owner = resource(Kind::Config, "", "owner", "one");
+    let owned = |mut resource: Resource, owner: &Key| {
+        resource.owner = Some(owner.clone());
+        resource
+    };
+    let middle = owned(resource(Kind::Secret, "default", "middle", "two"), &owner.key);
+    let leaf = owned(resource(Kind::Mesh, "", "leaf", "three"), &middle.key);
+    for write in [
+        Write::Create(owner),
+        Write::Create(middle),
+        Write::Create(resource(Kind::Secret, "default", "gone", "x")),
+        Write::Delete { key: Key::new(Kind::Secret, "default", "gone"), expected: None },
+        Write::Create(leaf),
+        Write::Create(resource(Kind::MeshService, "default", "bäckend\n\"", "four")),
+    ] {
+        store.write(vec![write]).await.unwrap();
+    }
+    store
+}
+
+/// Everything stored, in order.
+pub fn contents(store: &dyn Store) -> Vec<Resource> {
+    store.snapshot().unwrap().iter().map(|r| r.as_ref().clone()).collect()
 }

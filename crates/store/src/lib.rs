@@ -6,22 +6,22 @@
 //! looked: it may coalesce, it never drops, it never blocks a writer.
 //!
 //! ```text
-//!   Registrar ──▶ Store::write ──▶ durable ──▶ Snapshot (swapped) ──▶ Changes (dirty keys)
+//!   Store::write ──▶ durable ──▶ Snapshot (swapped) ──▶ Changes (dirty keys)
 //! ```
 //!
 //! Invariants: every reader holds a snapshot, and no snapshot ever changes. No caller depends on
 //! several resources being written together; see [`Store::write`] for what a caller may rely on.
 
 pub mod backup;
+mod bookmark;
 pub mod changes;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod memory;
 pub mod record;
-pub mod registrar;
 pub mod snapshot;
-pub mod sqlite;
 pub mod staging;
+mod update;
 
 use std::{
     sync::Arc,
@@ -30,14 +30,14 @@ use std::{
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use resources::{Key, Kind, Resource};
+use resources::{Key, Kind, Resource, Status};
 
+pub use bookmark::Bookmark;
 pub use changes::{Changes, Cursor, Dirty, Feed};
 pub use memory::Memory;
 pub use record::Record;
-pub use registrar::Registrar;
 pub use snapshot::{Page, Snapshot};
-pub use sqlite::Sqlite;
+pub use update::{update, update_with};
 
 /// One step of a batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +47,10 @@ pub enum Write {
     /// Replaces a resource whose stored version must be `expected`. Creation time and owner are
     /// taken from the new value, so that what is written is what was given.
     Update { resource: Resource, expected: u64 },
+    /// Replaces the status of a resource and nothing else of it: spec, labels, owner and times stay as they are
+    /// stored. It makes a version, as every write does. Without `expected` any version will do, so that a status
+    /// does not get in the way of one who writes the spec at the same time; that one's version is outdated then.
+    Status { key: Key, status: Status, expected: Option<u64> },
     /// Removes a resource and everything it owns. Without `expected` any version will do.
     Delete { key: Key, expected: Option<u64> },
     /// As `Delete`, unless it owns a resource of this kind.
@@ -61,16 +65,18 @@ impl Write {
             Write::Create(resource) | Write::Update { resource, .. } | Write::Restore(resource) => {
                 &resource.key
             }
-            Write::Delete { key, .. } | Write::DeleteUnlessOwner { key, .. } => key,
+            Write::Status { key, .. } | Write::Delete { key, .. } | Write::DeleteUnlessOwner { key, .. } => {
+                key
+            }
         }
     }
 }
 
-/// What a batch did: the revision it got and every key it touched, with the new value or `None` for
+/// A batch that was made: a bookmark of it and every key it touched, with the new value or `None` for
 /// keys that are gone (owned resources included), in the order of the batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Committed {
-    pub revision: u64,
+    pub at: Bookmark,
     pub changed: Vec<(Key, Option<Arc<Resource>>)>,
 }
 
@@ -88,7 +94,7 @@ pub trait Store: Send + Sync + 'static {
     /// others.
     fn snapshot(&self) -> Result<Arc<Snapshot>, Error>;
 
-    /// Why snapshots may be outdated at the moment, if they may.
+    /// Outage because of which snapshots may be outdated at the moment, if there is one.
     fn outage(&self) -> Option<Outage> {
         None
     }
@@ -126,9 +132,16 @@ pub trait Store: Send + Sync + 'static {
     /// A feed of dirty keys, starting now.
     fn changes(&self) -> Changes;
 
-    /// The revision of the newest write of any process to this store. The snapshot may still be behind.
-    async fn latest(&self) -> Result<u64, Error> {
-        Ok(self.snapshot()?.revision())
+    /// A bookmark of the newest write of any process to this store. The snapshot may still be behind.
+    async fn latest(&self) -> Result<Bookmark, Error> {
+        Ok(Bookmark::of_revision(self.snapshot()?.revision()))
+    }
+
+    /// Waits until the snapshot shows what a bookmark of this store marks, and everything before it. Fails when that
+    /// takes longer than `patience`, when the store is gone, or for a bookmark of another store.
+    async fn reached(&self, bookmark: &Bookmark, patience: Duration) -> Result<(), Error> {
+        let revision = bookmark.revision().ok_or_else(|| bookmark.foreign())?;
+        self.changes().until(revision, patience).await
     }
 
     /// A snapshot with every write that any process had acknowledged before this call: what to look at
@@ -139,20 +152,20 @@ pub trait Store: Send + Sync + 'static {
         let newest = tokio::time::timeout(patience, self.latest())
             .await
             .map_err(|_| Error::Unavailable(format!("it did not say its revision within {patience:?}")))??;
-        self.changes().until(newest, patience.saturating_sub(begun.elapsed())).await?;
+        self.reached(&newest, patience.saturating_sub(begun.elapsed())).await?;
         self.snapshot()
     }
 }
 
-/// What makes writes durable cannot be reached: nothing is written, and what others write is not seen.
+/// Outage of the part that makes writes durable: nothing is written, and what others write is not seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outage {
-    /// When it was noticed.
+    /// Time at which it was noticed.
     pub since: Timestamp,
     pub reason: String,
 }
 
-/// Why a store refused.
+/// Reasons why a store refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     #[error("{0} not found")]
@@ -169,15 +182,14 @@ pub enum Error {
     /// unknown: then the connection was lost while the write was being made durable.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
-    /// What is stored cannot be read: a human must look.
+    /// Stored data cannot be read: a human must look.
     #[error("the store is damaged: {0}")]
     Damaged(String),
 }
 
 impl Error {
-    /// Whether the write was refused because of what is stored: the caller decided on a snapshot that
-    /// another writer, here or on another control plane, has made outdated. Look again with
-    /// [`Store::caught_up`] and decide anew.
+    /// True if the write was refused because of what is stored: the caller decided on a snapshot that another writer,
+    /// here or on another control plane, has made outdated. Look again with [`Store::caught_up`] and decide anew.
     pub fn is_outdated(&self) -> bool {
         match self {
             Error::NotFound(_)

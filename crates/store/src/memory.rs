@@ -32,11 +32,12 @@ impl Store for Memory {
     }
 
     async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
-        self.make(|staging| staging.stage(batch))
+        self.make(|staging| staging.stage(batch)).map(Committed::from)
     }
 
     async fn write_each(&self, writes: Vec<Write>) -> Vec<Result<Committed, Error>> {
-        self.make(|staging| staging.stage_each(writes))
+        let outcomes = self.make(|staging| staging.stage_each(writes));
+        outcomes.into_iter().map(|outcome| outcome.map(Committed::from)).collect()
     }
 
     fn changes(&self) -> Changes {

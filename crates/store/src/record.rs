@@ -81,7 +81,7 @@ impl Record {
     }
 
     /// As [`Record::into_resource`], for callers that describe the damage themselves.
-    pub(crate) fn decode(self) -> Result<Resource, String> {
+    pub fn decode(self) -> Result<Resource, String> {
         let Record { kind, mesh, name, version, created, modified, labels, owner, spec, status } = self;
         let row = if mesh.is_empty() {
             format!("{kind} {name:?}")

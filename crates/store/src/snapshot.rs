@@ -138,7 +138,7 @@ type Chunk = Arc<Vec<Arc<Resource>>>;
 #[derive(Debug, Clone, Default)]
 struct KindIndex {
     chunks: Vec<Chunk>,
-    /// How many resources come before each chunk; see [`KindIndex::count`].
+    /// Number of resources before each chunk; see [`KindIndex::count`].
     before: Vec<usize>,
     len: usize,
     index: ByName,
@@ -218,7 +218,7 @@ impl KindIndex {
         true
     }
 
-    /// How many resources `before` lets through; it must do so for the first ones and no other.
+    /// Number of resources that `before` lets through; it must do so for the first ones and no other.
     fn position(&self, before: impl Fn(&Resource) -> bool) -> usize {
         let at = self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| before(last)));
         match self.chunks.get(at) {

@@ -1,4 +1,4 @@
-//! What a batch does, worked out in memory before anything durable is touched.
+//! Outcome of a batch, worked out in memory before anything durable is touched.
 //!
 //! All stores share this: the batch is checked and expanded (versions, owned resources) against what
 //! is stored; the store then makes the outcome durable and publishes it. What was refused is not in it.
@@ -10,9 +10,22 @@ use std::{
 
 use resources::{Key, Resource};
 
-use crate::{Committed, Error, Snapshot, Write};
+use crate::{Bookmark, Committed, Error, Snapshot, Write};
 
-/// Who owns what. Kept by the writer; readers have no use for it.
+/// A batch that is worked out: the revision it makes and every key it touches, as in [`Committed`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Staged {
+    pub revision: u64,
+    pub changed: Vec<(Key, Option<Arc<Resource>>)>,
+}
+
+impl From<Staged> for Committed {
+    fn from(Staged { revision, changed }: Staged) -> Committed {
+        Committed { at: Bookmark::of_revision(revision), changed }
+    }
+}
+
+/// Owned resources by their owner. Kept by the writer; readers have no use for it.
 #[derive(Debug, Default)]
 pub struct Owners(HashMap<Key, BTreeSet<Key>>);
 
@@ -47,8 +60,8 @@ impl Owners {
     }
 
     /// Brings the index up to date with a commit that has become durable.
-    pub fn apply(&mut self, before: &Snapshot, committed: &Committed) {
-        for (key, value) in &committed.changed {
+    pub fn apply(&mut self, before: &Snapshot, made: &Staged) {
+        for (key, value) in &made.changed {
             if let Some(old) = before.get(key) {
                 self.remove(old);
             }
@@ -59,14 +72,14 @@ impl Owners {
     }
 }
 
-/// What a snapshot would be after a batch, and what is different in it. Nothing is stored.
-pub fn preview(snapshot: &Snapshot, batch: Vec<Write>) -> Result<(Snapshot, Committed), Error> {
+/// Snapshot as it would be after a batch, and the keys that would be different in it. Nothing is stored.
+pub fn preview(snapshot: &Snapshot, batch: Vec<Write>) -> Result<(Snapshot, Staged), Error> {
     let deletes =
         batch.iter().any(|write| matches!(write, Write::Delete { .. } | Write::DeleteUnlessOwner { .. }));
     // Only deletions ask who owns what, and finding that out takes a look at everything.
     let owners = if deletes { Owners::load(snapshot) } else { Owners::default() };
-    let committed = Staging::new(snapshot, &owners).stage(batch)?;
-    Ok((snapshot.with(committed.revision, &committed.changed), committed))
+    let staged = Staging::new(snapshot, &owners).stage(batch)?;
+    Ok((snapshot.with(staged.revision, &staged.changed), staged))
 }
 
 /// Several batches worked out on top of each other, none of them durable yet.
@@ -75,11 +88,11 @@ pub struct Staging<'a> {
     snapshot: &'a Snapshot,
     owners: &'a Owners,
     revision: u64,
-    /// What the staged batches changed.
+    /// Changes of the staged batches.
     staged: Overlay,
 }
 
-/// What is different from something below: a snapshot, or another overlay.
+/// Differences from something below: a snapshot, or another overlay.
 #[derive(Debug, Default)]
 struct Overlay {
     /// `None` marks a deletion.
@@ -104,8 +117,8 @@ impl<'a> Staging<'a> {
     }
 
     /// Adds a batch; on error the batch leaves no trace.
-    pub fn stage(&mut self, batch: Vec<Write>) -> Result<Committed, Error> {
-        let mut step = Step {
+    pub fn stage(&mut self, batch: Vec<Write>) -> Result<Staged, Error> {
+        let mut step = BatchStage {
             staging: self,
             revision: self.revision + 1,
             touched: Vec::with_capacity(batch.len()),
@@ -114,25 +127,25 @@ impl<'a> Staging<'a> {
         for write in batch {
             step.apply(write)?;
         }
-        let Step { revision, touched, overlay, .. } = step;
+        let BatchStage { revision, touched, overlay, .. } = step;
         let changed = last_of_each(touched, overlay.values);
         self.revision = revision;
         for (key, value) in &changed {
             self.staged.set(key.clone(), value.clone());
         }
-        Ok(Committed { revision, changed })
+        Ok(Staged { revision, changed })
     }
 
     /// Adds writes that do not depend on each other, each as a batch of its own.
-    pub fn stage_each(&mut self, writes: Vec<Write>) -> Vec<Result<Committed, Error>> {
+    pub fn stage_each(&mut self, writes: Vec<Write>) -> Vec<Result<Staged, Error>> {
         writes.into_iter().map(|write| self.stage(vec![write])).collect()
     }
 
-    /// What all staged batches leave behind, each key once, sorted; the revision is that of the last one.
-    pub fn finish(self) -> Committed {
+    /// Outcome of all staged batches, each key once, sorted; the revision is that of the last one.
+    pub fn finish(self) -> Staged {
         let mut changed: Vec<_> = self.staged.values.into_iter().collect();
         changed.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        Committed { revision: self.revision, changed }
+        Staged { revision: self.revision, changed }
     }
 
     fn get(&self, key: &Key) -> Option<&Arc<Resource>> {
@@ -144,7 +157,7 @@ impl<'a> Staging<'a> {
 }
 
 /// One batch in the making.
-struct Step<'s, 'a> {
+struct BatchStage<'s, 'a> {
     staging: &'s Staging<'a>,
     revision: u64,
     /// Keys in the order they were written or deleted; a key may come twice.
@@ -152,7 +165,7 @@ struct Step<'s, 'a> {
     overlay: Overlay,
 }
 
-impl Step<'_, '_> {
+impl BatchStage<'_, '_> {
     fn get(&self, key: &Key) -> Option<&Arc<Resource>> {
         match self.overlay.values.get(key) {
             Some(value) => value.as_ref(),
@@ -174,6 +187,12 @@ impl Step<'_, '_> {
                 self.check_version(&resource.key, Some(expected))?;
                 self.check_owner(&resource)?;
                 resource.version = self.revision;
+                self.put(resource);
+            }
+            Write::Status { key, status, expected } => {
+                let stored = self.check_version(&key, expected)?;
+                let resource =
+                    Resource { version: self.revision, status: Some(status), ..Resource::clone(stored) };
                 self.put(resource);
             }
             Write::Delete { key, expected } => {
@@ -203,11 +222,13 @@ impl Step<'_, '_> {
         self.overlay.set(resource.key.clone(), Some(Arc::new(resource)));
     }
 
-    fn check_version(&self, key: &Key, expected: Option<u64>) -> Result<(), Error> {
-        let found = self.get(key).ok_or_else(|| Error::NotFound(key.clone()))?.version;
+    /// The resource, if it is stored with the expected version.
+    fn check_version(&self, key: &Key, expected: Option<u64>) -> Result<&Resource, Error> {
+        let stored = self.get(key).ok_or_else(|| Error::NotFound(key.clone()))?;
+        let found = stored.version;
         match expected {
             Some(expected) if expected != found => Err(Error::Conflict { key: key.clone(), expected, found }),
-            _ => Ok(()),
+            _ => Ok(stored),
         }
     }
 

@@ -51,13 +51,13 @@ pub struct LogRecord {
 pub struct Point {
     pub scope: String,
     pub metric: String,
-    pub kind: Measured,
+    pub kind: MetricKind,
     pub attributes: BTreeMap<String, String>,
 }
 
-/// What kind of a metric a point is of.
+/// Kind of a metric that a point belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measured {
+pub enum MetricKind {
     Gauge,
     Sum,
     Histogram,

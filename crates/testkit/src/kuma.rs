@@ -1,4 +1,4 @@
-//! What Kuma's own control plane leaves in a database.
+//! Content that Kuma's own control plane leaves in a database.
 
 /// Its tables after all migrations of 2.14, without rows.
 pub const TABLES: &str = "

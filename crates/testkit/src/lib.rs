@@ -4,6 +4,7 @@
 //! tests of pure crates do not build servers; hostile control planes are behind `peers`.
 
 pub mod body;
+pub mod build;
 #[cfg(feature = "running")]
 pub mod collector;
 pub mod kuma;

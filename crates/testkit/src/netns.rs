@@ -22,7 +22,7 @@ use nix::{
     unistd::geteuid,
 };
 
-/// Why this machine has no namespaces for tests, if it has none.
+/// Returns the reason why this machine has no namespaces for tests, if it has none.
 ///
 /// A test that gets a reason says it and ends; where CI is set it fails instead.
 pub fn unavailable() -> Option<String> {
@@ -34,7 +34,7 @@ pub fn unavailable() -> Option<String> {
     reason.map(|reason| format!("network namespaces cannot be made here: {reason}"))
 }
 
-/// Whether a test that needs namespaces can go on. Says why not; where CI is set, that is a failure.
+/// A test that needs namespaces can go on. If not, says why not; where CI is set, that is a failure.
 pub fn available() -> Result<bool> {
     match unavailable() {
         None => Ok(true),
@@ -50,7 +50,7 @@ pub fn available() -> Result<bool> {
 #[derive(Debug)]
 pub struct Namespace {
     handle: File,
-    /// What programs inside find in `/etc/resolv.conf`.
+    /// File that programs inside find as `/etc/resolv.conf`.
     resolv_conf: Option<PathBuf>,
 }
 

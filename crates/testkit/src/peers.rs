@@ -1,6 +1,6 @@
 //! Peers of a control plane that mean harm: a zone and a global control plane that say what a test tells them to say.
 //!
-//! Resources are encoded by crate `kds`; streams and frames are their own, so that they also say what no control plane
+//! Resources and frames are encoded by crate `kds`; streams are their own, so that they also say what no control plane
 //! would.
 
 mod frame;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 pub use frame::{Incoming, Sender, framed};
 pub use global::HostileGlobal;
-pub use zone::{HostileZone, Offer};
+pub use zone::{HostileZone, ResourceStream};
 
 /// A resource as it travels.
 pub fn synced(key: Key, labels: &[(&str, &str)], spec: Value) -> anyhow::Result<Synced> {

@@ -13,7 +13,6 @@ mod certificates;
 use std::{
     env, fs,
     io::Write as _,
-    net::TcpListener,
     os::unix::{
         fs::{MetadataExt as _, PermissionsExt as _},
         process::CommandExt as _,
@@ -31,6 +30,8 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, bail};
 use tempfile::TempDir;
 
+use crate::ports::own_port;
+
 pub use certificates::Certificates;
 
 /// The role every fixture has, a superuser.
@@ -42,7 +43,7 @@ pub const CLIENT_CERTIFICATE_DATABASE: &str = "wants_client_certificate";
 
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How to set up a cluster.
+/// Options of a cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Off is faster; nothing is lost by it unless the machine itself goes down.
@@ -67,7 +68,7 @@ pub struct Postgres {
     keeper: Option<Child>,
 }
 
-/// Where a database is.
+/// Address and credentials of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Database {
     pub host: String,
@@ -121,9 +122,9 @@ impl Postgres {
                 programs.give(file)?;
             }
         }
-        let mut cluster = Postgres { programs, options, directory, port: 0, keeper: None };
+        let mut cluster = Postgres { programs, options, directory, port: own_port()?, keeper: None };
         cluster.write_access_rules()?;
-        cluster.start_on_a_free_port()?;
+        cluster.launch()?;
         if options.tls {
             cluster.create_database(CLIENT_CERTIFICATE_DATABASE)?;
         }
@@ -134,7 +135,7 @@ impl Postgres {
         self.port
     }
 
-    /// What a TLS client needs to know; the files exist when TLS is on.
+    /// Returns the files that a TLS client needs; they exist when TLS is on.
     pub fn certificates(&self) -> Certificates {
         Certificates::in_directory(self.directory.path())
     }
@@ -186,18 +187,6 @@ impl Postgres {
             bail!("PostgreSQL on port {} is already running", self.port);
         }
         self.launch()
-    }
-
-    fn start_on_a_free_port(&mut self) -> Result<()> {
-        let mut last = anyhow!("no free port between {FIRST_PORT} and {LAST_PORT}");
-        for port in free_ports().take(5) {
-            self.port = port;
-            match self.launch() {
-                Ok(()) => return Ok(()),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
     }
 
     fn launch(&mut self) -> Result<()> {
@@ -391,31 +380,13 @@ fn unprivileged_user() -> Result<(u32, u32)> {
     )
 }
 
-/// Below the range from which the kernel picks ports of its own, so that a port stays free while the
-/// server is stopped.
-const FIRST_PORT: u16 = 20_000;
-const LAST_PORT: u16 = 29_999;
-
-fn free_ports() -> impl Iterator<Item = u16> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let count = u32::from(LAST_PORT - FIRST_PORT) + 1;
-    // Test processes that run side by side begin at different places.
-    let begin = std::process::id().wrapping_mul(97);
-    (0..count)
-        .filter_map(move |_| {
-            let step = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % count;
-            FIRST_PORT.checked_add(u16::try_from(step).ok()?)
-        })
-        .filter(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_stopped_cluster_keeps_its_data_and_a_dropped_one_leaves_nothing_behind() {
+    fn a_stopped_cluster_keeps_its_data_and_a_dropped_one_leaves_nothing() {
         let mut cluster = Postgres::start().unwrap();
         let database = cluster.create_database("kept").unwrap();
         cluster.sql("kept", "CREATE TABLE t (x int); INSERT INTO t VALUES (7)").unwrap();
@@ -427,15 +398,17 @@ mod tests {
         assert_eq!(cluster.sql("kept", "SELECT x FROM t").unwrap(), "7");
         assert_eq!(cluster.database("kept"), database);
 
-        let (directory, port) = (cluster.directory.path().to_owned(), cluster.port());
+        let directory = cluster.directory.path().to_owned();
+        let port = cluster.port();
         drop(cluster);
         assert!(!directory.exists());
-        TcpListener::bind(("127.0.0.1", port)).unwrap();
+        std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
     }
 
     #[test]
     fn databases_of_the_shared_cluster_differ() {
-        let (one, two) = (fresh_database().unwrap(), fresh_database().unwrap());
+        let one = fresh_database().unwrap();
+        let two = fresh_database().unwrap();
         assert_eq!(one.port, two.port);
         assert_ne!(one.name, two.name);
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Labels, Resource, Spec, Status, format};
 use serde_json::{Value, json};
 
-use crate::spec;
+use crate::{build, spec};
 
 pub fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -75,12 +75,8 @@ pub fn with_labels(resource: Resource, pairs: &[(&str, &str)]) -> Resource {
 
 /// A mesh with MeshServices; `mtls` is `STRICT`, `PERMISSIVE` or empty for none.
 pub fn mesh(name: &str, mtls: &str) -> Resource {
-    let mut spec = json!({ "meshServices": { "mode": "Everywhere" } });
-    if !mtls.is_empty() {
-        let backend = json!({ "name": "ca-1", "type": "builtin", "mode": mtls });
-        spec["mtls"] = json!({ "enabledBackend": "ca-1", "backends": [backend] });
-    }
-    complete(Key::global(Kind::Mesh, name), &[], spec)
+    let mesh = build::mesh(name).services("Everywhere");
+    if mtls.is_empty() { mesh.complete() } else { mesh.authority("ca-1", mtls).complete() }
 }
 
 /// A MeshService of the Dataplanes with the tag, at port 80.
@@ -96,7 +92,7 @@ pub fn service(mesh: &str, name: &str, pairs: &[(&str, &str)]) -> Resource {
 /// A Dataplane of the mesh `default`.
 #[track_caller]
 pub fn dataplane(name: &str, pairs: &[(&str, &str)], networking: Value) -> Resource {
-    complete(Key::new(Kind::Dataplane, "default", name), pairs, json!({ "networking": networking }))
+    build::dataplane(name).labels(pairs).networking(networking).complete()
 }
 
 /// A policy of the mesh `default`.

@@ -1,4 +1,4 @@
-//! What it costs to know who may call whom: all permissions at once, and one change with ever more that does not
+//! Cost of knowing who may call whom: all permissions at once, and one change with ever more that does not
 //! change.
 //!
 //! Every service has one Dataplane, a certificate that no other has, and a permission that names its clients, half of
@@ -19,9 +19,9 @@ use std::{
 
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
-use topology::{Change, ClientClass, DestinationId, MeshSnapshot, State};
+use topology::{AllMeshes, ClientClass, DestinationId, MeshSnapshot, ResourceChange};
 
-/// How many clients a permission names that is measured.
+/// Number of clients that a measured permission names.
 const CLIENTS: usize = 20;
 
 fn main() {
@@ -40,13 +40,13 @@ fn main() {
     }
 }
 
-fn present(kind: Kind, name: &str, labels: &[(&str, &str)], spec: Value) -> Change {
+fn present(kind: Kind, name: &str, labels: &[(&str, &str)], spec: Value) -> ResourceChange {
     let key = if kind == Kind::Mesh { Key::global(kind, name) } else { Key::new(kind, "default", name) };
     let resource = testkit::resource::complete(key, labels, spec);
     (resource.key.clone(), Some(Arc::new(resource)))
 }
 
-fn mesh() -> Change {
+fn mesh() -> ResourceChange {
     let backend = json!({ "name": "ca", "type": "builtin" });
     let mtls = json!({ "enabledBackend": "ca", "backends": [backend] });
     let labels = [("reachability.kuma.io/mode", "enforce")];
@@ -54,7 +54,7 @@ fn mesh() -> Change {
 }
 
 /// The proxy of a service at an address of its own.
-fn dataplane(number: usize, service: &str, host: usize) -> Change {
+fn dataplane(number: usize, service: &str, host: usize) -> ResourceChange {
     let tags = json!({ "kuma.io/service": service, "kuma.io/protocol": "http" });
     let address = format!("10.{}.{}.{}", host >> 16, (host >> 8) & 255, host & 255);
     let networking = json!({ "address": address, "inbound": [{ "port": 80, "tags": tags }],
@@ -63,7 +63,7 @@ fn dataplane(number: usize, service: &str, host: usize) -> Change {
     present(Kind::Dataplane, &format!("dp-{number}"), &[("app", &app)], json!({ "networking": networking }))
 }
 
-fn service(number: usize) -> Change {
+fn service(number: usize) -> ResourceChange {
     let name = format!("svc-{number}");
     let spec = json!({ "selector": { "dataplaneTags": { "kuma.io/service": name } },
         "ports": [{ "port": 80, "targetPort": 80, "appProtocol": "http" }] });
@@ -71,7 +71,7 @@ fn service(number: usize) -> Change {
 }
 
 /// A service of another zone, of which no Dataplane is known here.
-fn remote(number: usize) -> Change {
+fn remote(number: usize) -> ResourceChange {
     let name = format!("remote-{number}");
     let spec = json!({ "selector": { "dataplaneTags": { "kuma.io/service": name } },
         "ports": [{ "port": 80, "targetPort": 80, "appProtocol": "http" }] });
@@ -89,8 +89,8 @@ fn clients(number: usize, count: usize, services: usize) -> Vec<usize> {
     (1..=count).map(|step| (number + 7 * step) % services).collect()
 }
 
-/// What lets the clients of a service in: by tags if its number is even, or else by identities.
-fn permission(number: usize, clients: &[usize]) -> Change {
+/// Returns the permission for the clients of a service: by tags if its number is even, or else by identities.
+fn permission(number: usize, clients: &[usize]) -> ResourceChange {
     let app = format!("svc-{number}");
     let spec = if number.is_multiple_of(2) {
         let entry = |client: &usize| {
@@ -108,9 +108,9 @@ fn permission(number: usize, clients: &[usize]) -> Change {
     present(Kind::MeshTrafficPermission, &format!("p-{number}"), &[], spec)
 }
 
-fn servers(services: usize) -> State {
-    let mut state = State::in_zone("east");
-    let all: Vec<Change> = std::iter::once(mesh())
+fn servers(services: usize) -> AllMeshes {
+    let mut state = AllMeshes::in_zone("east");
+    let all: Vec<ResourceChange> = std::iter::once(mesh())
         .chain((0..services).map(|number| dataplane(number, &format!("svc-{number}"), number)))
         .chain((0..services).map(service))
         .collect();
@@ -118,7 +118,7 @@ fn servers(services: usize) -> State {
     state
 }
 
-fn snapshot(state: &State) -> &Arc<MeshSnapshot> {
+fn snapshot(state: &AllMeshes) -> &Arc<MeshSnapshot> {
     state.mesh("default").unwrap()
 }
 
@@ -128,7 +128,7 @@ fn median(mut times: Vec<Duration>) -> f64 {
 }
 
 /// The median of what folding each change takes.
-fn folding(state: &mut State, changes: impl Iterator<Item = Change>) -> f64 {
+fn folding(state: &mut AllMeshes, changes: impl Iterator<Item = ResourceChange>) -> f64 {
     let times = changes.map(|change| {
         let changes = [change];
         let before = Instant::now();
@@ -139,7 +139,7 @@ fn folding(state: &mut State, changes: impl Iterator<Item = Change>) -> f64 {
 }
 
 /// Changes of the clients of services, each of another one.
-fn changed_permissions(services: usize, times: usize) -> impl Iterator<Item = Change> {
+fn changed_permissions(services: usize, times: usize) -> impl Iterator<Item = ResourceChange> {
     (0..times).map(move |time| {
         let number = (time * 37) % services;
         let mut named = clients(number, CLIENTS, services);
@@ -150,7 +150,7 @@ fn changed_permissions(services: usize, times: usize) -> impl Iterator<Item = Ch
 
 fn everything(services: usize, times: usize) -> Value {
     let mut state = servers(services);
-    let permissions: Vec<Change> =
+    let permissions: Vec<ResourceChange> =
         (0..services).map(|number| permission(number, &clients(number, CLIENTS, services))).collect();
     let before = Instant::now();
     state.apply(&permissions);
@@ -171,13 +171,13 @@ fn everything(services: usize, times: usize) -> Value {
     })
 }
 
-/// What a class reaches is found without looking at what it does not reach.
+/// Measures listing the destinations of a class, which looks at no others.
 fn listing(snapshot: &MeshSnapshot, times: usize) -> f64 {
     let dataplanes: Vec<&Arc<Resource>> = snapshot.dataplanes.values().take(times).collect();
     let list = |dataplane: &Arc<Resource>| {
         let class = ClientClass::of(snapshot, dataplane);
         let before = Instant::now();
-        black_box(snapshot.reachability.destinations(&class).len());
+        black_box(snapshot.access.destinations(&class).len());
         before.elapsed()
     };
     median(dataplanes.into_iter().map(list).collect())
@@ -187,7 +187,7 @@ fn listing(snapshot: &MeshSnapshot, times: usize) -> f64 {
 fn assert_degrees(snapshot: &MeshSnapshot) {
     for dataplane in snapshot.dataplanes.values().take(50) {
         let class = ClientClass::of(snapshot, dataplane);
-        let reached: Vec<&DestinationId> = snapshot.reachability.destinations(&class).into_iter().collect();
+        let reached: Vec<&DestinationId> = snapshot.access.destinations(&class).into_iter().collect();
         assert_eq!(reached.len(), CLIENTS, "{}", dataplane.name());
     }
 }
@@ -196,12 +196,12 @@ fn assert_degrees(snapshot: &MeshSnapshot) {
 /// held in memory is not what is measured.
 fn one_change(services: usize, times: usize) -> Value {
     let mut state = servers(services);
-    let few: Vec<Change> =
+    let few: Vec<ResourceChange> =
         (0..services).map(|number| permission(number, &clients(number, 3, services))).collect();
     state.apply(&few);
     drop(few);
     // Once before, so that each of those measured changes from 20 clients to 20.
-    let first: Vec<Change> = changed_permissions(services, times).collect();
+    let first: Vec<ResourceChange> = changed_permissions(services, times).collect();
     state.apply(&first);
     let again = (0..times).map(|time| {
         let number = (time * 37) % services;
@@ -220,7 +220,7 @@ fn one_change(services: usize, times: usize) -> Value {
 }
 
 /// As many services of another zone come, and permissions by labels, which any of them may have, change.
-fn elsewhere(state: &mut State, services: usize, times: usize) -> f64 {
+fn elsewhere(state: &mut AllMeshes, services: usize, times: usize) -> f64 {
     state.apply(&(0..services).map(remote).collect::<Vec<_>>());
     let by_label = |time: usize, shift: usize| {
         let number = 2 * ((time * 37) % (services / 2)) + 1;
@@ -233,11 +233,11 @@ fn elsewhere(state: &mut State, services: usize, times: usize) -> f64 {
 }
 
 /// The proxy of a service at another address.
-fn moved(number: usize) -> Change {
+fn moved(number: usize) -> ResourceChange {
     dataplane(number, &format!("svc-{number}"), number + (1 << 22))
 }
 
-fn dataplane_of_new_class(services: usize, number: usize) -> Change {
+fn dataplane_of_new_class(services: usize, number: usize) -> ResourceChange {
     dataplane(services + number, &format!("new-{number}"), services + number)
 }
 

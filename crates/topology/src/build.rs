@@ -1,6 +1,6 @@
 //! Destinations and endpoints out of resources: one pure function per kind of destination.
 //!
-//! What is incremental only decides which of these functions run; they do not know about it.
+//! Incremental code only decides which of these functions run; they do not know about it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,30 +25,30 @@ use resources::{
 };
 
 use crate::{
-    ClientTls, Destination, DestinationId, Endpoint, Endpoints, External, Instance, Mtls, MtlsMode, Protocol,
-    Zones,
+    ClientTls, Destination, DestinationId, Endpoint, Endpoints, External, Identities, Instance, Mtls,
+    MtlsMode, Protocol, ZoneRoutes,
     matching::{self, MemberSelector},
     zones::REMOTE,
 };
 
-/// What of the mesh itself every destination depends on.
+/// Properties of the mesh itself that every destination depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MeshFacts<'a> {
     pub mesh: &'a str,
     pub zone: &'a str,
     pub mtls: Option<&'a Mtls>,
-    /// Whether proxies may have certificates though the mesh has no mTLS.
-    pub identities: bool,
-    pub zones: &'a Zones,
+    /// Those of proxies, which may have certificates though the mesh has no mTLS.
+    pub identities: &'a Identities,
+    pub zones: &'a ZoneRoutes,
     pub routing: Routing,
 }
 
-/// What the mesh says about traffic that crosses zones.
+/// Settings of the mesh for traffic that crosses zones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Routing {
     /// It goes through an egress of the client's zone.
     pub egress: bool,
-    /// What is chosen by tags is called in its own zone first.
+    /// Destinations chosen by tags are called in their own zone first.
     pub locality: bool,
 }
 
@@ -63,24 +63,28 @@ impl Routing {
 }
 
 impl MeshFacts<'_> {
-    /// Whether proxies can prove who they are, without which no traffic crosses zones.
+    /// Proxies can prove their identity, without which no traffic crosses zones.
     fn is_secured(&self) -> bool {
-        self.mtls.is_some() || self.identities
+        self.mtls.is_some() || self.identities.any_ready()
     }
 }
 
-/// What a subject offers, by destination.
-pub(crate) type Offer = BTreeMap<DestinationId, (Arc<Destination>, Arc<Endpoints>)>;
+/// Destinations of a subject, with their endpoints.
+pub(crate) type BuiltDestinations = BTreeMap<DestinationId, (Arc<Destination>, Arc<Endpoints>)>;
 
-/// A destination and who serves it.
+/// A destination and its endpoints.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Built {
+pub(crate) struct BuiltPort {
     pub destination: Destination,
     pub endpoints: Endpoints,
 }
 
 /// The ports of a MeshService. `members` are the Dataplanes its selector selects.
-pub(crate) fn service(resource: &Resource, members: &[&Arc<Resource>], facts: MeshFacts<'_>) -> Vec<Built> {
+pub(crate) fn service(
+    resource: &Resource,
+    members: &[&Arc<Resource>],
+    facts: MeshFacts<'_>,
+) -> Vec<BuiltPort> {
     let Some(spec) = resource.spec.get::<MeshService>() else { return Vec::new() };
     let none = MeshServiceStatus::default();
     let status = match &resource.status {
@@ -95,7 +99,7 @@ pub(crate) fn service(resource: &Resource, members: &[&Arc<Resource>], facts: Me
     let zone = resource.label(labels::ZONE).filter(|zone| !local && !zone.is_empty());
     let remote = zone.filter(|_| facts.is_secured());
     let remote = remote.map(|zone| sorted(facts.zones.toward(zone, facts.routing.egress)));
-    let build = |port: &Port| Built {
+    let build = |port: &Port| BuiltPort {
         destination: Destination {
             remote: zone.map(Arc::from),
             ..owner.destination(port, facts, ready, || spiffe_ids.clone())
@@ -111,20 +115,20 @@ pub(crate) fn service(resource: &Resource, members: &[&Arc<Resource>], facts: Me
 /// A MeshService that a MeshMultiZoneService selects.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member<'a> {
-    pub offer: &'a Offer,
-    /// Whether traffic is sent to it.
+    pub offer: &'a BuiltDestinations,
+    /// Traffic is sent to it.
     pub called: bool,
 }
 
 impl<'a> Member<'a> {
-    /// What it offers at a port.
+    /// Returns its destinations at a port.
     fn at(self, port: u32) -> impl Iterator<Item = &'a (Arc<Destination>, Arc<Endpoints>)> {
         self.offer.values().filter(move |(destination, _)| destination.port == port)
     }
 }
 
-/// Whether a MeshService that is part of another service is sent traffic. What this zone serves is known by its
-/// endpoints; of another zone only its own control plane knows whether there is an instance.
+/// Traffic is sent to a MeshService that is part of another service. Instances of this zone are known by
+/// their endpoints; of another zone only its own control plane knows if there is an instance.
 pub(crate) fn is_called(service: &Resource) -> bool {
     let state = service.spec.get::<MeshService>().map(|service| &service.state);
     matching::is_local(service) || state != Some(&State::Unavailable)
@@ -132,7 +136,11 @@ pub(crate) fn is_called(service: &Resource) -> bool {
 
 /// The ports of a MeshMultiZoneService. `members` are the MeshServices that it selects: a port leads to the
 /// servers of their ports of the same number.
-pub(crate) fn multi_zone(resource: &Resource, members: &[Member<'_>], facts: MeshFacts<'_>) -> Vec<Built> {
+pub(crate) fn multi_zone(
+    resource: &Resource,
+    members: &[Member<'_>],
+    facts: MeshFacts<'_>,
+) -> Vec<BuiltPort> {
     let Some(spec) = resource.spec.get::<MeshMultiZoneService>() else { return Vec::new() };
     let (vips, names) = match &resource.status {
         Some(Status::MeshMultiZoneService(status)) => (&status.vips[..], &status.addresses[..]),
@@ -161,12 +169,12 @@ pub(crate) fn multi_zone(resource: &Resource, members: &[Member<'_>], facts: Mes
         let endpoints = called.flat_map(|(_, endpoints)| endpoints.0.iter().filter(callable).cloned());
         let endpoints = sorted(endpoints.collect());
         let destination = Destination { shared_exit: endpoints.share_exits(), ..destination };
-        Built { endpoints, destination }
+        BuiltPort { endpoints, destination }
     };
     spec.ports.iter().map(build).collect()
 }
 
-/// What the services that are selected do not have of a port, or have otherwise.
+/// Describes the selected services that lack a port or have it with another protocol.
 fn disagreements(port: &Port, members: &[Member<'_>]) -> Arc<[String]> {
     let protocol = Protocol::from(&port.app_protocol);
     let one = |Member { offer, .. }: &Member<'_>| {
@@ -175,7 +183,8 @@ fn disagreements(port: &Port, members: &[Member<'_>]) -> Arc<[String]> {
         match offer.values().map(|(destination, _)| destination).find(|it| it.port == port.port) {
             None => Some(format!("{member} has no port {}", port.port)),
             Some(other) if other.protocol != protocol => {
-                let (other, own) = (other.protocol.word(), protocol.word());
+                let other = other.protocol.word();
+                let own = protocol.word();
                 Some(format!("port {} of {member} speaks {other}, not {own}", port.port))
             }
             Some(_) => None,
@@ -184,7 +193,7 @@ fn disagreements(port: &Port, members: &[Member<'_>]) -> Arc<[String]> {
     members.iter().filter_map(one).collect()
 }
 
-/// What all ports of a resource have in common.
+/// Properties that all ports of a resource share.
 struct Owner<'r> {
     resource: &'r Resource,
     kri: Kri,
@@ -239,7 +248,7 @@ pub(crate) fn external(
     resource: &Resource,
     facts: MeshFacts<'_>,
     fill: impl FnOnce(&Tls) -> Tls,
-) -> Vec<Built> {
+) -> Vec<BuiltPort> {
     let (Some(spec), Some(kri)) = (resource.spec.get::<MeshExternalService>(), resource.kri("")) else {
         return Vec::new();
     };
@@ -259,18 +268,20 @@ pub(crate) fn external(
     let server_names = server_names(resource, &port.to_string());
     // An egress proves itself by a certificate of the mesh's own authority.
     let through_egress = facts.routing.egress && facts.mtls.is_some();
-    let tls = match through_egress {
-        true => ClientTls::Mesh {
+    let tls = if through_egress {
+        ClientTls::Mesh {
             sni: server_names.first().cloned().unwrap_or_default(),
             spiffe_ids: vec![SpiffeId::of_zone_egress(facts.mesh).to_string()],
-        },
-        false => ClientTls::Off,
+        }
+    } else {
+        ClientTls::Off
     };
-    let (called, behind_egress) = match through_egress {
-        true => (sorted(facts.zones.exit_endpoints()), Some(Arc::new(served))),
-        false => (served, None),
+    let (called, behind_egress) = if through_egress {
+        (sorted(facts.zones.exit_endpoints()), Some(Arc::new(served)))
+    } else {
+        (served, None)
     };
-    vec![Built {
+    vec![BuiltPort {
         destination: Destination {
             id: DestinationId::Port(id),
             service: Some(resource.key.clone()),
@@ -314,18 +325,19 @@ pub(crate) fn tagged(
     members: &[&Arc<Resource>],
     certified: &OrdSet<Arc<str>>,
     facts: MeshFacts<'_>,
-) -> Built {
+) -> BuiltPort {
     let service = wanted.get(labels::SERVICE).map_or("", String::as_str);
-    let mut remote = match facts.is_secured() {
-        true => facts.zones.tagged(facts.mesh, wanted, facts.routing.egress),
-        false => Vec::new(),
+    let mut remote = if facts.is_secured() {
+        facts.zones.tagged(facts.mesh, wanted, facts.routing.egress)
+    } else {
+        Vec::new()
     };
     let exists = !members.is_empty() || !remote.is_empty();
     let ready = exists && members.iter().all(|member| certified.contains(&member.key.name));
     let tls = client_tls(facts, ready, || {
         let mut of_sni = Tags::clone(wanted);
         of_sni.insert("mesh".to_owned(), facts.mesh.to_owned());
-        (sni::from_tags(&of_sni), vec![SpiffeId::of_service(facts.mesh, service).to_string()])
+        (sni::from_tags(&of_sni), ids_of_tagged(service, members, facts))
     });
     let inbounds = || {
         let all = members
@@ -347,7 +359,7 @@ pub(crate) fn tagged(
         endpoints.extend(remote.drain(..).map(|(endpoint, _)| Endpoint { priority, ..endpoint }));
     }
     let endpoints = sorted(endpoints);
-    Built {
+    BuiltPort {
         destination: Destination {
             id: DestinationId::Tags(wanted.clone()),
             service: None,
@@ -366,6 +378,15 @@ pub(crate) fn tagged(
         },
         endpoints,
     }
+}
+
+/// SPIFFE IDs that servers chosen by tags may present. Those of identities come before any is given, so that clients know
+/// them first; those of other zones are not known here.
+fn ids_of_tagged(service: &str, members: &[&Arc<Resource>], facts: MeshFacts<'_>) -> Vec<String> {
+    let by_identity = members.iter().filter_map(|member| facts.identities.spiffe_id(member, facts.zone));
+    let of_service = SpiffeId::of_service(facts.mesh, service);
+    let ids: BTreeSet<String> = by_identity.chain([of_service]).map(|id| id.to_string()).collect();
+    ids.into_iter().collect()
 }
 
 fn client_tls(

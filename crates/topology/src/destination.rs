@@ -1,4 +1,4 @@
-//! What traffic can be sent to.
+//! Destinations of traffic.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -6,7 +6,7 @@ use resources::{Key, Labels, kinds::protocol, naming::Kri};
 
 use crate::Endpoints;
 
-/// Which destination: one port of a resource, or whatever carries all these tags.
+/// Identity of a destination: one port of a resource, or everything that carries all these tags.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DestinationId {
     /// A port of a MeshService, MeshExternalService or MeshMultiZoneService; the KRI has a section.
@@ -15,7 +15,7 @@ pub enum DestinationId {
     Tags(Arc<BTreeMap<String, String>>),
 }
 
-/// How an application protocol is spoken.
+/// Application protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     Http,
@@ -42,7 +42,7 @@ impl Protocol {
         }
     }
 
-    /// What both can be proxied as: gRPC is HTTP/2, and everything is TCP.
+    /// Returns the protocol that both can be proxied as: gRPC is HTTP/2, and everything is TCP.
     #[must_use]
     pub fn shared_with(self, other: Protocol) -> Protocol {
         match (self, other) {
@@ -80,7 +80,7 @@ pub struct Destination {
     /// The server names by which it is reached from other zones: clients dial the first, servers accept all. Empty when
     /// it is chosen by tags, whose name is made of them.
     pub server_names: Arc<[String]>,
-    /// Whether one egress stands for several zones that serve it: whichever of them fails, it seems to be the egress.
+    /// One egress stands for several zones that serve it: whichever of them fails, it seems to be the egress.
     pub shared_exit: bool,
     /// The other zone that it is a service of.
     pub remote: Option<Arc<str>>,
@@ -88,13 +88,13 @@ pub struct Destination {
     pub hostnames: Vec<String>,
     /// Set for destinations outside the mesh.
     pub external: Option<External>,
-    /// What members of a MeshMultiZoneService do not have, or have otherwise than it says.
+    /// Ports that members of a MeshMultiZoneService lack or have with another protocol than it says.
     pub disagreements: Arc<[String]>,
-    /// Whether it is there: a resource always is, tags are when a Dataplane has them, ready or not.
+    /// The destination exists: a resource always does, tags do when a Dataplane has them, ready or not.
     pub exists: bool,
 }
 
-/// How a client secures its connection.
+/// TLS of a client's connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ClientTls {
     /// Plain: mTLS is off, or the destination is not ready for it.
@@ -103,11 +103,11 @@ pub enum ClientTls {
     Mesh { sni: String, spiffe_ids: Vec<String> },
 }
 
-/// What lies outside the mesh (MeshExternalService).
+/// Destination outside of the mesh (MeshExternalService).
 #[derive(Debug, Clone, PartialEq)]
 pub struct External {
     /// TLS that the proxy originates; `None` when the service speaks plain.
     pub tls: Option<resources::kinds::mesh_external_service::Tls>,
-    /// Who serves it, where clients call the egress instead.
+    /// Servers behind the egress, where clients call the egress instead.
     pub behind_egress: Option<Arc<Endpoints>>,
 }

@@ -1,4 +1,4 @@
-//! Who serves a destination.
+//! Endpoints of a destination.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use resources::{Labels, Resource, labels};
 pub struct Endpoints(pub Vec<Endpoint>);
 
 impl Endpoints {
-    /// Whether some are at one place: an egress, which is there once for each zone behind it.
+    /// Some have the same address: an egress, which is listed once for each zone behind it.
     pub fn share_exits(&self) -> bool {
         self.0.windows(2).any(|two| two[0].is_where(&two[1]))
     }
@@ -35,7 +35,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Whether another one is at the same place.
+    /// Another one has the same address and port.
     pub fn is_where(&self, other: &Endpoint) -> bool {
         (&self.address, self.port) == (&other.address, other.port)
     }

@@ -1,4 +1,4 @@
-//! Which identity a Dataplane has, and which authorities proxies trust.
+//! Identities of Dataplanes, and authorities that proxies trust.
 
 use std::{
     cmp::Reverse,
@@ -10,7 +10,7 @@ use resources::{
     Key, Labels, Resource, Status,
     kinds::{mesh_identity::MeshIdentity, mesh_trust::MeshTrust},
     labels,
-    naming::SpiffeId,
+    naming::{SpiffeId, SpiffePrefix},
 };
 
 /// The condition of an identity that can be given to proxies.
@@ -24,20 +24,20 @@ pub struct Identities {
 }
 
 /// Labels of a Dataplane that the token of its proxy answers for; the proxy chooses all others. Cheap to clone.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub enum Vouched {
+// No default: a forgotten value must not vouch for everything.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum VouchedLabels {
     /// Every label, because the control plane asks for no tokens.
-    #[default]
     Everything,
     /// The values that a token allows, by label.
     Labels(Arc<BTreeMap<String, BTreeSet<String>>>),
 }
 
-impl Vouched {
+impl VouchedLabels {
     /// Checks whether a label of a Dataplane is not the proxy's own choice. The control plane itself answers for where
     /// the Dataplane is and what it is.
     fn answers_for(&self, dataplane: &Resource, zone: &str, name: &str, value: &str) -> bool {
-        let Vouched::Labels(bound) = self else { return true };
+        let VouchedLabels::Labels(bound) = self else { return true };
         let by_control_plane = match name {
             labels::MESH => value == dataplane.mesh(),
             labels::ZONE => value == zone,
@@ -78,7 +78,7 @@ impl Identities {
         self.by_precedence.iter()
     }
 
-    /// Whether some proxies may have an identity.
+    /// Some proxies may have an identity.
     pub fn any_ready(&self) -> bool {
         self.by_precedence.iter().any(|identity| is_ready(identity))
     }
@@ -89,7 +89,7 @@ impl Identities {
         self.by_precedence.iter().find(selects)
     }
 
-    /// Who a Dataplane is by its identity; `None` without one, or if that cannot name it.
+    /// Returns the SPIFFE ID of a Dataplane by its identity; `None` without one, or if that cannot name it.
     pub fn spiffe_id(&self, dataplane: &Resource, zone: &str) -> Option<SpiffeId> {
         let identity = self.of(dataplane)?;
         spec(identity)?.spiffe_id(identity, dataplane, zone).ok()
@@ -97,7 +97,7 @@ impl Identities {
 
     /// Names the labels that decide the SPIFFE ID of a Dataplane and that nothing answers for: those by which its
     /// identity selects it, and those that the path reads.
-    pub fn unvouched(&self, dataplane: &Resource, zone: &str, vouched: &Vouched) -> BTreeSet<String> {
+    pub fn unvouched(&self, dataplane: &Resource, zone: &str, vouched: &VouchedLabels) -> BTreeSet<String> {
         let proven = |(name, value): (&String, &String)| vouched.answers_for(dataplane, zone, name, value);
         let chosen: BTreeSet<&String> =
             dataplane.labels.iter().filter(|label| !proven(*label)).map(|(name, _)| name).collect();
@@ -127,9 +127,32 @@ pub(crate) fn given<'a>(
     zone: &str,
     dataplane: &Resource,
 ) -> Option<(&'a Arc<Resource>, SpiffeId)> {
-    let own = identities.of(dataplane).filter(|_| !trusts.is_empty())?;
-    is_ready(own).then_some(())?;
+    if trusts.is_empty() {
+        return None;
+    }
+    if zone.is_empty() && dataplane.label(labels::ZONE).is_some() {
+        return given_elsewhere(identities, trusts, dataplane);
+    }
+    let own = identities.of(dataplane).filter(|own| is_ready(own))?;
     Some((own, identities.spiffe_id(dataplane, zone)?))
+}
+
+/// The identity that a zone gives its proxy, as a global control plane knows it: identities of global have no status
+/// there, and the MeshTrust that the zone adds says that one is in effect.
+fn given_elsewhere<'a>(
+    identities: &'a Identities,
+    trusts: &Trusts,
+    dataplane: &Resource,
+) -> Option<(&'a Arc<Resource>, SpiffeId)> {
+    let zone = dataplane.label(labels::ZONE)?;
+    let reaches = |identity: &&Arc<Resource>| {
+        identity.label(labels::ORIGIN) != Some(labels::ORIGIN_ZONE)
+            || identity.label(labels::ZONE) == Some(zone)
+    };
+    let selects = |identity: &&Arc<Resource>| spec(identity).is_some_and(|spec| spec.selects(dataplane));
+    let own = identities.iter().filter(reaches).find(selects)?;
+    let id = spec(own)?.spiffe_id(own, dataplane, zone).ok()?;
+    trusts.of_zone(zone).any(|domain| domain.matches(&id)).then_some((own, id))
 }
 
 /// Checks whether a Dataplane is to get a certificate from an identity and does not get it yet.
@@ -155,13 +178,29 @@ impl PartialEq for Identities {
 impl Trusts {
     /// Takes in a trust as it is now; says whether that means something to proxies.
     pub fn replace(&mut self, key: &Key, value: Option<&Arc<Resource>>) -> bool {
-        let before = self.domains();
+        let before = (self.domains(), self.of_zones());
         let all = Arc::make_mut(&mut self.0);
         match value {
             Some(trust) => all.insert(key.name.clone(), trust.clone()),
             None => all.remove(&key.name),
         };
-        self.domains() != before
+        (self.domains(), self.of_zones()) != before
+    }
+
+    /// The trust domains of a zone's own MeshTrusts.
+    fn of_zone<'a>(&'a self, zone: &'a str) -> impl Iterator<Item = SpiffePrefix> + 'a {
+        let own = self.0.values().filter(move |trust| trust.label(labels::ZONE) == Some(zone));
+        let specs = own.filter_map(|trust| trust.spec.get::<MeshTrust>());
+        specs.map(|trust| SpiffePrefix::of_trust_domain(&trust.trust_domain))
+    }
+
+    /// Zones with the trust domains of their own MeshTrusts.
+    fn of_zones(&self) -> BTreeSet<(String, String)> {
+        let of = |trust: &Arc<Resource>| {
+            let spec = trust.spec.get::<MeshTrust>()?;
+            Some((trust.label(labels::ZONE)?.to_owned(), spec.trust_domain.clone()))
+        };
+        self.0.values().filter_map(of).collect()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -186,11 +225,11 @@ impl Trusts {
 
 impl PartialEq for Trusts {
     fn eq(&self, other: &Self) -> bool {
-        self.domains() == other.domains()
+        self.domains() == other.domains() && self.of_zones() == other.of_zones()
     }
 }
 
-/// Whether the control plane has all it needs to give the identity to proxies.
+/// The control plane has all it needs to give the identity to proxies.
 pub fn is_ready(identity: &Resource) -> bool {
     let Some(Status::MeshIdentity(status)) = &identity.status else { return false };
     status.conditions.iter().any(|it| (it.type_.as_str(), it.status.as_str()) == READY)

@@ -6,7 +6,7 @@ use std::{iter::Once, slice, sync::Arc};
 
 use imbl::{OrdMap, OrdSet};
 
-/// Values in order, each once; never empty. How many there are decides which form a list has.
+/// Values in order, each once; never empty. Their number decides which form a list has.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum List<V: Ord> {
     One(V),
@@ -138,16 +138,13 @@ mod tests {
             let mut lists: Lists<u8, u8> = Lists::new();
             let mut plain: [BTreeSet<u8>; 2] = Default::default();
             for (key, value, comes) in changes {
-                match comes {
-                    true => {
+                if comes {
                         add_to(&mut lists, key, value);
                         plain[usize::from(key)].insert(value);
-                    }
-                    false => {
+                    } else {
                         remove_from(&mut lists, &key, &value);
                         plain[usize::from(key)].remove(&value);
                     }
-                }
             }
             for (key, expect) in (0..).zip(&plain) {
                 let found: Vec<&u8> = lists.get(&key).into_iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! Which Dataplanes, and which of their inbounds, a destination consists of; and which services.
+//! Members of a destination: Dataplanes and their inbounds, or services.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use resources::{
 
 use crate::Protocol;
 
-/// How the Dataplanes of a destination are chosen, or the MeshServices of one that spans zones.
+/// Selection of a destination's Dataplanes, or of the MeshServices of one that spans zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberSelector {
     Nothing,
@@ -79,7 +79,7 @@ impl MemberSelector {
         }
     }
 
-    /// Which MeshServices a MeshMultiZoneService consists of.
+    /// Selects the MeshServices of a MeshMultiZoneService.
     pub fn of_multi_zone(spec: &MeshMultiZoneService) -> MemberSelector {
         match &spec.selector.mesh_service.match_labels {
             none if none.is_empty() => MemberSelector::Nothing,
@@ -101,7 +101,7 @@ impl MemberSelector {
         })
     }
 
-    /// Whether the Dataplane or MeshService belongs to the destination, ready or not.
+    /// The Dataplane or MeshService belongs to the destination, ready or not.
     pub fn selects(&self, resource: &Resource) -> bool {
         match self {
             MemberSelector::Nothing => false,
@@ -166,12 +166,12 @@ pub fn inbounds(resource: &Resource) -> &[Inbound] {
     resource.spec.get::<Dataplane>().filter(|dp| dp.gateway().is_none()).map_or(&[], Dataplane::inbounds)
 }
 
-/// Whether an inbound takes traffic, in the newer and in the older spelling.
+/// The inbound takes traffic, in the newer and in the older spelling.
 pub fn is_ready(inbound: &Inbound) -> bool {
     inbound.state == InboundState::Ready && inbound.health.as_ref().is_none_or(|health| health.ready)
 }
 
-/// What the application behind an inbound speaks.
+/// Returns the protocol of the application behind an inbound.
 pub fn protocol(inbound: &Inbound) -> Protocol {
     let tag = || inbound.tags.get(labels::PROTOCOL).map_or("", String::as_str);
     Protocol::from_word(if inbound.protocol.is_empty() { tag() } else { &inbound.protocol })
@@ -182,12 +182,12 @@ pub fn identities(resource: &Resource) -> Vec<&str> {
     spiffe::tags_in_certificate(resource).remove(labels::SERVICE).into_iter().flatten().collect()
 }
 
-/// Whether a service belongs to this zone; what was synchronised from another one originates globally.
+/// The service belongs to this zone; a service synchronised from another zone originates globally.
 pub fn is_local(resource: &Resource) -> bool {
     resource.label(labels::ORIGIN).is_none_or(|origin| origin == labels::ORIGIN_ZONE)
 }
 
-/// Whether the insight of a proxy says that it has a certificate of the mesh.
+/// The insight of a proxy says that it has a certificate of the mesh.
 pub fn has_certificate(insight: &Resource) -> bool {
     let insight = insight.spec.get::<DataplaneInsight>();
     insight.and_then(|i| i.mtls.as_ref()).is_some_and(|mtls| !mtls.issued_backend.is_empty())

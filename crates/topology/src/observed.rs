@@ -9,7 +9,7 @@ use resources::naming::SpiffeId;
 
 use crate::DestinationId;
 
-/// Who called.
+/// Source of a call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Caller {
     /// A proxy of the mesh, by the first identity in its certificate.
@@ -25,18 +25,18 @@ pub struct Edge {
     pub destination: DestinationId,
 }
 
-/// How often an edge was seen.
+/// Observations of an edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct EdgeObservations {
     pub first: Timestamp,
     pub last: Timestamp,
     /// Requests, or connections where requests are not looked at.
     pub count: u64,
 }
 
-impl Seen {
+impl EdgeObservations {
     /// Takes in what was seen elsewhere or later.
-    pub fn add(&mut self, other: &Seen) {
+    pub fn add(&mut self, other: &EdgeObservations) {
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
         self.count = self.count.saturating_add(other.count);
@@ -45,17 +45,17 @@ impl Seen {
 
 /// Everything that was seen in a mesh.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Observed {
+pub struct ObservedEdges {
     /// Since when calls are observed; `None` while no proxy has reported.
     pub since: Option<Timestamp>,
-    pub edges: BTreeMap<Edge, Seen>,
-    /// Whether edges were dropped because there are too many.
+    pub edges: BTreeMap<Edge, EdgeObservations>,
+    /// Edges were dropped because there are too many.
     pub truncated: bool,
 }
 
-impl Observed {
-    /// Takes in what was seen elsewhere or later.
-    pub fn add(&mut self, other: &Observed) {
+impl ObservedEdges {
+    /// Adds observations made elsewhere or later.
+    pub fn add(&mut self, other: &ObservedEdges) {
         self.since = self.since.into_iter().chain(other.since).min();
         self.truncated |= other.truncated;
         for (edge, seen) in &other.edges {
@@ -67,7 +67,7 @@ impl Observed {
     }
 
     pub fn is_empty(&self) -> bool {
-        *self == Observed::default()
+        *self == ObservedEdges::default()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Which policies may select a Dataplane, and which Dataplanes a policy may select, without looking at all.
+//! Candidates of selection: policies that may select a Dataplane, and Dataplanes that a policy may select,
+//! without looking at all.
 //!
 //! A Dataplane is listed under its anchors: its display name, each tag and each label. A policy is listed
 //! under one anchor of its `targetRef`, the rarest, or under none when it may select every Dataplane. Both
@@ -23,9 +24,9 @@ use crate::{
     state::index::{Anchor, AnchorId, list_instead},
 };
 
-/// Where a policy is listed.
+/// Lists that name a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Reach {
+enum PolicyTargets {
     All,
     Listed(Anchor),
     Nothing,
@@ -36,7 +37,7 @@ enum Reach {
 pub struct Selections {
     for_all: OrdSet<Key>,
     policies: Lists<AnchorId, Key>,
-    reach: OrdMap<Key, Reach>,
+    reach: OrdMap<Key, PolicyTargets>,
     dataplanes: Lists<AnchorId, Arc<str>>,
     /// Policies that refer to MeshHTTPRoutes: what they mean changes with the routes.
     referring_to_routes: OrdSet<Key>,
@@ -60,13 +61,15 @@ impl Selections {
     /// The names of the Dataplanes that a reference may mean; `None` for all of them.
     pub(crate) fn meant_by(&self, top: &TargetRef) -> Option<Vec<&Arc<str>>> {
         match self.reach_of(top) {
-            Reach::All => None,
-            Reach::Nothing => Some(Vec::new()),
-            Reach::Listed(anchor) => Some(self.dataplanes.get(&anchor.id()).into_iter().flatten().collect()),
+            PolicyTargets::All => None,
+            PolicyTargets::Nothing => Some(Vec::new()),
+            PolicyTargets::Listed(anchor) => {
+                Some(self.dataplanes.get(&anchor.id()).into_iter().flatten().collect())
+            }
         }
     }
 
-    /// Whether a Dataplane serves this service by its tags.
+    /// A Dataplane serves this service by its tags.
     pub fn serves(&self, service: &str) -> bool {
         let tag = Anchor::Tag(labels::SERVICE.to_owned(), service.to_owned());
         self.dataplanes.contains_key(&tag.id())
@@ -84,18 +87,18 @@ impl Selections {
 
     pub(crate) fn replace_policy(&mut self, key: &Key, policy: Option<&Policy>) {
         match self.reach.remove(key) {
-            Some(Reach::All) => drop(self.for_all.remove(key)),
-            Some(Reach::Listed(anchor)) => remove_from(&mut self.policies, &anchor.id(), key),
-            Some(Reach::Nothing) | None => {}
+            Some(PolicyTargets::All) => drop(self.for_all.remove(key)),
+            Some(PolicyTargets::Listed(anchor)) => remove_from(&mut self.policies, &anchor.id(), key),
+            Some(PolicyTargets::Nothing) | None => {}
         }
         self.referring_to_routes.remove(key);
         self.referring_to_backends.remove(key);
         let Some(policy) = policy else { return };
         let reach = self.reach_of(&policy.view.top);
         match &reach {
-            Reach::All => drop(self.for_all.insert(key.clone())),
-            Reach::Listed(anchor) => add_to(&mut self.policies, anchor.id(), key.clone()),
-            Reach::Nothing => {}
+            PolicyTargets::All => drop(self.for_all.insert(key.clone())),
+            PolicyTargets::Listed(anchor) => add_to(&mut self.policies, anchor.id(), key.clone()),
+            PolicyTargets::Nothing => {}
         }
         self.reach.insert(key.clone(), reach);
         if policy.view.refers_to_routes() {
@@ -110,7 +113,7 @@ impl Selections {
         list_instead(&mut self.dataplanes, [old, new], anchors_of);
     }
 
-    fn reach_of(&self, top: &TargetRef) -> Reach {
+    fn reach_of(&self, top: &TargetRef) -> PolicyTargets {
         let label = |(name, value): (&String, &String)| Anchor::Label(name.clone(), value.clone());
         let tag = |(name, value): (&String, &String)| match value.as_str() {
             ANY_VALUE => Anchor::AnyTag(name.clone()),
@@ -124,7 +127,7 @@ impl Selections {
             K::MeshSubset => top.tags.iter().flatten().map(tag).collect(),
             K::MeshService | K::MeshServiceSubset => match service() {
                 Some(service) => vec![service],
-                None => return Reach::Nothing,
+                None => return PolicyTargets::Nothing,
             },
             K::Dataplane => match (top.labels.as_ref().filter(|labels| !labels.is_empty()), name) {
                 (Some(labels), _) => labels.iter().map(label).collect(),
@@ -132,11 +135,11 @@ impl Selections {
                 (None, None) => Vec::new(),
             },
             K::MeshGateway | K::MeshExternalService | K::MeshMultiZoneService | K::Other(_) => {
-                return Reach::Nothing;
+                return PolicyTargets::Nothing;
             }
         };
         let listed = |anchor: &Anchor| self.dataplanes.get(&anchor.id()).map_or(0, List::len);
-        anchors.into_iter().min_by_key(listed).map_or(Reach::All, Reach::Listed)
+        anchors.into_iter().min_by_key(listed).map_or(PolicyTargets::All, PolicyTargets::Listed)
     }
 }
 

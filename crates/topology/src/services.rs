@@ -1,5 +1,4 @@
-//! Which MeshServices there should be, and what should be written in them; and what should be written in
-//! the status of MeshExternalServices and MeshMultiZoneServices.
+//! Desired MeshServices and their content; desired status of MeshExternalServices and MeshMultiZoneServices.
 //!
 //! Outside Kubernetes MeshServices come from the `kuma.io/service` tags of Dataplanes. A [`Generator`]
 //! holds what is stored in one mesh, is fed each change, and says what to write; the control plane writes
@@ -19,6 +18,7 @@ mod book;
 mod deadlines;
 mod generate;
 mod generator;
+mod grace;
 mod hostnames;
 mod multi_zone;
 mod record;
@@ -37,12 +37,13 @@ use resources::{
 };
 
 pub use generate::PortConflict;
-pub use generator::{Exhausted, Generator};
+pub use generator::{ExhaustedRange, Generator};
+pub use grace::MOST_YOUNG;
 pub use hostnames::HostnameConflict;
 pub use record::{mesh_of_record, record_of};
 pub use vips::Addresses;
 
-/// What to write, and when to ask again though nothing changed.
+/// Writes that are needed, and the time to ask again though nothing changed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Desired {
     /// Sorted by key.
@@ -54,7 +55,9 @@ pub struct Desired {
     pub given: BTreeSet<Key>,
     /// Dataplanes whose ports are not those of their service, as far as that was not said before.
     pub conflicts: Vec<PortConflict>,
-    /// When the next grace period ends, or a service without an address can get one.
+    /// Number of services that are deleted without a grace period, because [`MOST_YOUNG`] young ones are in theirs.
+    pub crowded_out: usize,
+    /// End of the next grace period, or the time when a service without an address can get one.
     pub look_again: Option<Timestamp>,
 }
 
@@ -67,6 +70,12 @@ pub enum ServiceChange {
         resource: Resource,
         expected: u64,
     },
+    /// Replaces the status of the version `expected`, and nothing else.
+    Status {
+        key: Key,
+        status: Status,
+        expected: u64,
+    },
     Delete {
         key: Key,
         expected: u64,
@@ -77,26 +86,26 @@ impl ServiceChange {
     pub fn key(&self) -> &Key {
         match self {
             ServiceChange::Create(resource) | ServiceChange::Update { resource, .. } => &resource.key,
-            ServiceChange::Delete { key, .. } => key,
+            ServiceChange::Status { key, .. } | ServiceChange::Delete { key, .. } => key,
         }
     }
 }
 
-/// What every service of the mesh depends on.
+/// Properties of the mesh that every service depends on.
 #[derive(Debug, Clone, Copy)]
 struct ServiceContext<'a> {
     zone: &'a str,
     mesh: &'a Resource,
-    /// How long a service outlives its last Dataplane: `meshService.deletionGracePeriod`.
+    /// Time for which a service outlives its last Dataplane: `meshService.deletionGracePeriod`.
     deletion_grace_period: Duration,
-    /// Who writes the server names of ports.
+    /// Owner of the server names of ports, who writes them.
     snis: &'a sni::Owner,
     now: Timestamp,
 }
 
 /// A MeshService while it is worked on.
 #[derive(Debug)]
-struct Work {
+struct ServiceWork {
     existing: Option<Arc<Resource>>,
     labels: Labels,
     spec: MeshService,
@@ -104,13 +113,13 @@ struct Work {
     delete: bool,
 }
 
-impl Work {
-    fn on(existing: &Arc<Resource>) -> Option<Work> {
+impl ServiceWork {
+    fn on(existing: &Arc<Resource>) -> Option<ServiceWork> {
         let status = match &existing.status {
             Some(Status::MeshService(status)) => MeshServiceStatus::clone(status),
             _ => MeshServiceStatus::default(),
         };
-        Some(Work {
+        Some(ServiceWork {
             existing: Some(existing.clone()),
             labels: existing.labels.clone(),
             spec: existing.spec.get::<MeshService>()?.clone(),
@@ -119,11 +128,8 @@ impl Work {
         })
     }
 
-    /// Only these may be changed and deleted by the generator. A service that was synchronised from
-    /// another zone carries the same label, but is not ours.
     fn is_generated(&self) -> bool {
-        let managed_by = self.labels.get(labels::MANAGED_BY);
-        managed_by.is_some_and(|by| by == labels::MESH_SERVICE_GENERATOR) && self.is_local()
+        self.existing.as_deref().is_none_or(is_generated)
     }
 
     fn is_local(&self) -> bool {
@@ -143,25 +149,32 @@ impl Work {
 
     /// The write that makes the store agree; `None` when it does.
     fn finish(self, around: &ServiceContext<'_>, name: Arc<str>) -> Option<ServiceChange> {
-        let Work { existing, labels, spec, status, delete } = self;
-        let (spec, status) = (Spec::from(spec), Some(Status::MeshService(Arc::new(status))));
+        let ServiceWork { existing, labels, spec, status, delete } = self;
+        let spec = Spec::from(spec);
+        let status = Status::MeshService(Arc::new(status));
         match existing {
-            None => Some(ServiceChange::Create(created(around, name, labels, spec, status))),
+            None => Some(ServiceChange::Create(created(around, name, labels, spec, Some(status)))),
             Some(existing) if delete => {
                 Some(ServiceChange::Delete { key: existing.key.clone(), expected: existing.version })
             }
-            Some(existing)
-                if existing.labels == labels && existing.spec == spec && existing.status == status =>
-            {
-                None
+            Some(existing) if existing.labels == labels && existing.spec == spec => {
+                update_status(&existing, status)
             }
             Some(existing) => {
+                let status = Some(status);
                 let resource =
                     Resource { labels, modified: around.now, spec, status, ..Resource::clone(&existing) };
                 Some(ServiceChange::Update { resource, expected: existing.version })
             }
         }
     }
+}
+
+/// Only these may be changed and deleted by the generator. A service that was synchronised from
+/// another zone carries the same label, but is not ours.
+fn is_generated(service: &Resource) -> bool {
+    service.label(labels::MANAGED_BY) == Some(labels::MESH_SERVICE_GENERATOR)
+        && crate::matching::is_local(service)
 }
 
 fn created(
@@ -172,16 +185,14 @@ fn created(
     status: Option<Status>,
 ) -> Resource {
     let key = Key { kind: Kind::MeshService, mesh: around.mesh.key.name.clone(), name };
-    let (created, modified, owner) = (around.now, around.now, Some(around.mesh.key.clone()));
+    let created = around.now;
+    let modified = around.now;
+    let owner = Some(around.mesh.key.clone());
     Resource { key, labels, created, modified, version: 0, owner, spec, status }
 }
 
 /// `None` when it is what is stored.
-fn update_status(existing: &Resource, status: Status, now: Timestamp) -> Option<ServiceChange> {
-    let status = Some(status);
-    if existing.status == status {
-        return None;
-    }
-    let resource = Resource { modified: now, status, ..existing.clone() };
-    Some(ServiceChange::Update { resource, expected: existing.version })
+pub(crate) fn update_status(existing: &Resource, status: Status) -> Option<ServiceChange> {
+    let differs = existing.status.as_ref() != Some(&status);
+    differs.then(|| ServiceChange::Status { key: existing.key.clone(), status, expected: existing.version })
 }

@@ -17,8 +17,9 @@ use resources::{
 };
 
 use crate::{
-    Destination, DestinationId, Endpoints, Identities, Mode, Reachability, Trusts, VirtualHosts, Zones,
-    identities, labelled::Labelled, matching::MemberSelector, selection::Selections,
+    AccessGraph, Destination, DestinationId, Endpoints, Identities, TrimmingMode, Trusts, VirtualHosts,
+    ZoneRoutes, cidr::Ipv6Prefix, identities, labelled::Labelled, matching::MemberSelector,
+    selection::Selections,
 };
 
 /// Everything about one mesh that a proxy's configuration can depend on.
@@ -36,8 +37,10 @@ pub struct MeshSnapshot {
     pub trusts: Trusts,
     /// The zone of this control plane.
     pub zone: Arc<str>,
-    /// Whether outbounds are trimmed where neither the mesh nor the proxy says so.
-    pub default_mode: Mode,
+    /// Mode of trimming where neither the mesh nor the proxy sets one.
+    pub default_mode: TrimmingMode,
+    /// Prefix of IPv6 virtual addresses, if there are any.
+    pub ipv6_prefix: Option<Ipv6Prefix>,
     pub dataplanes: OrdMap<Arc<str>, Arc<Resource>>,
     pub destinations: OrdMap<DestinationId, Arc<Destination>>,
     pub endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
@@ -48,17 +51,17 @@ pub struct MeshSnapshot {
     /// The hostnames that VirtualOutbounds make.
     pub virtual_hosts: VirtualHosts,
     pub policies: OrdMap<Key, Arc<Policy>>,
-    /// Which policies may select which Dataplanes.
+    /// Index of policies and the Dataplanes that they may select.
     pub selections: Selections,
-    /// Which destinations each client may call, as far as servers refuse it.
-    pub reachability: Reachability,
+    /// Destinations that each client may call, as far as servers refuse others.
+    pub access: AccessGraph,
     /// The MeshOpenTelemetryBackends by name.
     pub telemetry: OrdMap<Arc<str>, Arc<Resource>>,
-    /// What belongs to no mesh and may matter to all, such as HostnameGenerators and zones.
+    /// Resources that belong to no mesh and may matter to all, such as HostnameGenerators and zones.
     pub globals: OrdMap<Key, Arc<Resource>>,
-    /// How other zones are reached.
-    pub zones: Zones,
-    /// How many inbounds take traffic with each set of tags.
+    /// Ways to other zones.
+    pub zones: ZoneRoutes,
+    /// Number of inbounds that take traffic with each set of tags.
     pub instances: OrdMap<Arc<Tags>, u32>,
 }
 
@@ -94,8 +97,9 @@ impl MeshSnapshot {
         Some(self.given(dataplane)?.0)
     }
 
-    /// What other zones may find here by tags, each set with the number of inbounds that have it. Where services are
-    /// called as resources alone, that is what VirtualOutbounds make hostnames of.
+    /// Returns the sets of tags that other zones may find here, each with the number of inbounds that have
+    /// it. Where services are called as resources alone, these are the sets that VirtualOutbounds make
+    /// hostnames of.
     pub fn found_by_tags(&self) -> impl Iterator<Item = (&Arc<Tags>, u32)> {
         let mode = self.mesh.spec.get::<Mesh>().map(Mesh::mesh_services_mode);
         let all = mode != Some(MeshServicesMode::Exclusive);
@@ -103,14 +107,14 @@ impl MeshSnapshot {
         found.map(|(tags, instances)| (tags, *instances))
     }
 
-    /// Whether a hostname leads to what carries these tags. Looks at those of its service.
+    /// A hostname leads to inbounds with these tags. Looks at the hostnames of their service.
     fn has_hostname(&self, carried: &Tags) -> bool {
         let service = carried.get(labels::SERVICE).map(String::as_str);
         let hosts = self.virtual_hosts.of_services(&service.into_iter().collect());
         hosts.iter().flat_map(|host| host.ports.values()).any(|to| tags::matches(&to.tags, carried))
     }
 
-    /// Who a proxy is by the identity that it is given.
+    /// Returns the SPIFFE ID that a proxy is given.
     pub fn spiffe_id_of(&self, dataplane: &Resource) -> Option<SpiffeId> {
         Some(self.given(dataplane)?.1)
     }
@@ -259,16 +263,16 @@ impl PartialEq for MeshSnapshot {
             && all_look_same(&self.telemetry, &other.telemetry, |backend| backend)
             && all_look_same(&self.globals, &other.globals, |resource| resource)
             && self.zones == other.zones
-            && self.reachability == other.reachability
+            && self.access == other.access
     }
 }
 
-/// Whether a policy only pretends to be there.
+/// The policy is a shadow, which only pretends to be there.
 pub(crate) fn is_shadow(policy: &Resource) -> bool {
     policy.label(labels::EFFECT) == Some("shadow")
 }
 
-/// What a map holds of one kind, in the order of names; the keys of a mesh differ in kind and name only.
+/// Returns the entries of one kind, in the order of names; the keys of a mesh differ in kind and name only.
 pub(crate) fn of_kind<V>(map: &OrdMap<Key, V>, kind: Kind) -> impl Iterator<Item = (&Key, &V)> + Clone {
     let first = Key { kind, mesh: Arc::default(), name: Arc::default() };
     map.range(first..).take_while(move |(key, _)| key.kind == kind)
@@ -282,12 +286,12 @@ fn all_look_same<K: Ord, V>(
     a.len() == b.len() && a.values().zip(b.values()).all(|(a, b)| looks_same(resource(a), resource(b)))
 }
 
-/// Whether a resource with these labels carries all that are wanted.
+/// These labels contain all wanted ones.
 pub(crate) fn carries(labels: &Labels, wanted: &Labels) -> bool {
     wanted.iter().all(|(name, value)| labels.get(name) == Some(value))
 }
 
-/// Whether two versions of a resource are the same to a proxy.
+/// Both versions of a resource are the same to a proxy.
 pub(crate) fn looks_same(a: &Arc<Resource>, b: &Arc<Resource>) -> bool {
     Arc::ptr_eq(a, b) || (a.key == b.key && a.labels == b.labels && a.spec == b.spec)
 }

@@ -1,9 +1,12 @@
 //! Folding changes into snapshots.
+//!
+//! A state is cheap to clone, because its maps share what is equal. A copy that some changes are applied to says what
+//! these would do, and the state that proxies are configured from stays as it is.
 
+mod access;
 mod hosts;
 pub(crate) mod index;
 mod mesh;
-mod reach;
 mod resource_diff;
 mod secrets;
 mod served;
@@ -21,41 +24,44 @@ use resources::{
 };
 
 use crate::{
-    ClientClass, DestinationId, MeshSnapshot, Mode, Zones,
+    ClientClass, DestinationId, MeshSnapshot, TrimmingMode, ZoneRoutes,
+    cidr::Ipv6Prefix,
     snapshot::looks_same,
     virtual_hosts::{LIMIT, vips},
-    zones::Moved,
+    zones::ChangedRoutes,
 };
 use mesh::MeshState;
 
 /// A resource as it is now; `None` when it was deleted.
-pub type Change = (Key, Option<Arc<Resource>>);
+pub type ResourceChange = (Key, Option<Arc<Resource>>);
 
 /// The one writer's view of all meshes. Cheap to clone: a clone that some changes are applied to says what
 /// they would do.
 #[derive(Debug, Clone, Default)]
-pub struct State {
-    /// How zones are reached from the one of this control plane.
-    zones: Zones,
+pub struct AllMeshes {
+    /// Ways to other zones from the zone of this control plane.
+    zones: ZoneRoutes,
     meshes: OrdMap<Arc<str>, MeshState>,
-    /// What belongs to no mesh and may matter to all.
+    /// Resources that belong to no mesh and may matter to all.
     globals: OrdMap<Key, Arc<Resource>>,
     made: WorkCounts,
-    /// How many hostnames a mesh may have, if not [`LIMIT`].
+    /// Limit of hostnames of a mesh, if not [`LIMIT`].
     host_limit: Option<usize>,
     defaults: MeshDefaults,
 }
 
-/// What holds for meshes that do not say otherwise.
+/// Settings for meshes that have none of their own.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MeshDefaults {
-    /// Whether outbounds are trimmed where neither a mesh nor a proxy says so.
-    mode: Mode,
+    /// Mode of trimming where neither a mesh nor a proxy sets one.
+    mode: TrimmingMode,
     /// The hostnames of services, where these are called by tags.
     service_hosts: Option<Arc<ServiceHosts>>,
+    /// Prefix of IPv6 virtual addresses, if there are any.
+    ipv6_prefix: Option<Ipv6Prefix>,
 }
 
-/// How much was computed since the beginning.
+/// Amount of work since the beginning.
 #[derive(Debug, Clone, Default)]
 struct WorkCounts {
     destinations: u64,
@@ -70,12 +76,13 @@ pub struct MeshUpdate {
     pub affected: Affected,
 }
 
-/// Who must look again, as narrow as can be said. An empty one means that nothing a proxy sees changed.
+/// Subscribers that must look again, as narrow as can be said. An empty value means that nothing a proxy sees
+/// changed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Affected {
     /// Every proxy of the mesh.
     pub whole_mesh: bool,
-    /// Policies that changed. What they select, and whether their kind has an effect, is not known here.
+    /// Policies that changed. The Dataplanes they select, and the effect of their kind, are not known here.
     pub policies: Vec<PolicyChange>,
     /// Proxies whose own Dataplane changed.
     pub proxies: BTreeSet<Arc<str>>,
@@ -94,11 +101,11 @@ pub struct Affected {
     pub globals: BTreeSet<Key>,
     /// Other zones that are reached otherwise than before.
     pub zones: BTreeSet<Arc<str>>,
-    /// Whether destinations let in or refuse clients by other rules than before.
+    /// Destinations accept or refuse clients by other rules than before.
     pub rows: bool,
     /// Classes of clients that may call other destinations than before.
     pub reach: BTreeSet<ClientClass>,
-    /// Whether clients that no rule names may call other destinations than before.
+    /// Clients that no rule names may call other destinations than before.
     pub reach_by_default: bool,
 }
 
@@ -119,22 +126,36 @@ impl PolicyChange {
 impl Affected {
     /// Takes in what a later change affects.
     pub fn add(&mut self, later: &Affected) {
-        self.whole_mesh |= later.whole_mesh;
-        self.add_policies(&later.policies);
-        self.proxies.extend(later.proxies.iter().cloned());
-        self.destinations.extend(later.destinations.iter().cloned());
-        for (service, labels) in &later.services {
+        let Affected {
+            whole_mesh,
+            policies,
+            proxies,
+            destinations,
+            services,
+            endpoints,
+            virtual_hosts,
+            globals,
+            zones,
+            rows,
+            reach,
+            reach_by_default,
+        } = later;
+        self.whole_mesh |= whole_mesh;
+        self.add_policies(policies);
+        self.proxies.extend(proxies.iter().cloned());
+        self.destinations.extend(destinations.iter().cloned());
+        for (service, labels) in services {
             self.services.entry(service.clone()).or_default().extend(labels.iter().cloned());
         }
-        self.endpoints.extend(later.endpoints.iter().cloned());
-        for (host, services) in &later.virtual_hosts {
+        self.endpoints.extend(endpoints.iter().cloned());
+        for (host, services) in virtual_hosts {
             self.virtual_hosts.entry(host.clone()).or_default().extend(services.iter().cloned());
         }
-        self.globals.extend(later.globals.iter().cloned());
-        self.zones.extend(later.zones.iter().cloned());
-        self.rows |= later.rows;
-        self.reach.extend(later.reach.iter().cloned());
-        self.reach_by_default |= later.reach_by_default;
+        self.globals.extend(globals.iter().cloned());
+        self.zones.extend(zones.iter().cloned());
+        self.rows |= rows;
+        self.reach.extend(reach.iter().cloned());
+        self.reach_by_default |= reach_by_default;
     }
 
     /// A policy that changes twice changes from what it was first to what it is last.
@@ -152,41 +173,47 @@ impl Affected {
         self.policies = by_key.into_values().collect();
     }
 
-    /// Whether no proxy needs to look.
+    /// No proxy needs to look.
     pub fn is_empty(&self) -> bool {
         *self == Affected::default()
     }
 }
 
-impl State {
+impl AllMeshes {
     /// The state of a control plane of this zone; MeshExternalServices of other zones are left out.
-    pub fn in_zone(zone: &str) -> State {
-        State { zones: Zones::seen_from(zone.into()), ..State::default() }
+    pub fn in_zone(zone: &str) -> AllMeshes {
+        AllMeshes { zones: ZoneRoutes::seen_from(zone.into()), ..AllMeshes::default() }
     }
 
     /// As it is, with another limit on the hostnames that VirtualOutbounds make in a mesh.
     #[must_use]
-    pub fn with_host_limit(self, limit: usize) -> State {
-        State { host_limit: Some(limit), ..self }
+    pub fn with_host_limit(self, limit: usize) -> AllMeshes {
+        AllMeshes { host_limit: Some(limit), ..self }
     }
 
     /// As it is, with another mode of trimming for proxies of which neither they nor their mesh say one.
     #[must_use]
-    pub fn with_default_mode(self, mode: Mode) -> State {
-        State { defaults: MeshDefaults { mode, ..self.defaults }, ..self }
+    pub fn with_default_mode(self, mode: TrimmingMode) -> AllMeshes {
+        AllMeshes { defaults: MeshDefaults { mode, ..self.defaults }, ..self }
     }
 
     /// As it is, with hostnames for services in meshes whose services are called by tags.
     #[must_use]
-    pub fn naming_services(self, service_hosts: Option<Arc<ServiceHosts>>) -> State {
-        State { defaults: MeshDefaults { service_hosts, ..self.defaults }, ..self }
+    pub fn naming_services(self, service_hosts: Option<Arc<ServiceHosts>>) -> AllMeshes {
+        AllMeshes { defaults: MeshDefaults { service_hosts, ..self.defaults }, ..self }
+    }
+
+    /// As it is, with IPv6 virtual addresses beside those of IPv4.
+    #[must_use]
+    pub fn with_ipv6_prefix(self, ipv6_prefix: Option<Ipv6Prefix>) -> AllMeshes {
+        AllMeshes { defaults: MeshDefaults { ipv6_prefix, ..self.defaults }, ..self }
     }
 
     /// Folds changed resources in. Returns the meshes that look different now.
-    pub fn apply(&mut self, changed: &[Change]) -> Vec<MeshUpdate> {
-        let mut by_mesh: BTreeMap<Arc<str>, Vec<&Change>> = BTreeMap::new();
+    pub fn apply(&mut self, changed: &[ResourceChange]) -> Vec<MeshUpdate> {
+        let mut by_mesh: BTreeMap<Arc<str>, Vec<&ResourceChange>> = BTreeMap::new();
         let mut globals = BTreeSet::new();
-        let mut moved = Moved::default();
+        let mut moved = ChangedRoutes::default();
         for change in changed {
             let key = &change.0;
             if let Some(mesh) = mesh_of(key) {
@@ -210,7 +237,7 @@ impl State {
     }
 
     /// Takes in a resource that belongs to no mesh; says whether it looks different now.
-    fn take_global(&mut self, (key, value): &Change, moved: &mut Moved) -> bool {
+    fn take_global(&mut self, (key, value): &ResourceChange, moved: &mut ChangedRoutes) -> bool {
         if !concerns_meshes(key.kind) {
             return false;
         }
@@ -228,7 +255,7 @@ impl State {
         !same
     }
 
-    fn share_globals(&mut self, changed: &BTreeSet<Key>, moved: &Moved) -> Vec<MeshUpdate> {
+    fn share_globals(&mut self, changed: &BTreeSet<Key>, moved: &ChangedRoutes) -> Vec<MeshUpdate> {
         let names: Vec<Arc<str>> = self.meshes.keys().cloned().collect();
         let mut updates = Vec::new();
         for name in names {
@@ -239,8 +266,8 @@ impl State {
         updates
     }
 
-    /// How other zones are reached.
-    pub fn zones(&self) -> &Zones {
+    /// Returns the ways to other zones.
+    pub fn zones(&self) -> &ZoneRoutes {
         &self.zones
     }
 
@@ -259,28 +286,28 @@ impl State {
         mesh.map(|mesh| mesh.served_at(dataplane, inbound)).unwrap_or_default()
     }
 
-    /// How many destinations were computed since the beginning, for proving that cost follows change.
+    /// Returns the number of destinations computed since the beginning, to prove that cost follows change.
     pub fn destinations_built(&self) -> u64 {
         self.made.destinations
     }
 
-    /// How often hostnames were rendered since the beginning, for proving that cost follows change.
+    /// Returns the number of hostnames rendered since the beginning, to prove that cost follows change.
     pub fn hosts_rendered(&self) -> u64 {
-        self.meshes.values().map(|mesh| mesh.host_claims.rendered).sum()
+        self.meshes.values().map(|mesh| mesh.hosts.claims.rendered).sum()
     }
 
-    /// How many claims on hostnames are kept, for proving that there is an end to them.
+    /// Returns the number of claims on hostnames that are kept, to prove that it is bounded.
     pub fn host_claims_kept(&self) -> usize {
-        self.meshes.values().map(|mesh| mesh.host_claims.kept()).sum()
+        self.meshes.values().map(|mesh| mesh.hosts.claims.kept()).sum()
     }
 
-    /// How many rows of the graph were worked out since the beginning, and servers that are not known here asked about,
-    /// for proving that cost follows change.
+    /// Returns the number of rows of the graph computed since the beginning, plus the times that servers
+    /// which are not known here were asked about, to prove that cost follows change.
     pub fn reach_work(&self) -> u64 {
-        self.meshes.values().map(|mesh| mesh.reach.work).sum()
+        self.meshes.values().map(|mesh| mesh.access.work).sum()
     }
 
-    /// How many views of policies were made since the beginning, for proving that one per version is.
+    /// Returns the number of views of policies made since the beginning, to prove that each version has one.
     pub fn views_made(&self) -> u64 {
         self.made.views
     }
@@ -295,8 +322,7 @@ fn mesh_of(key: &Key) -> Option<Arc<str>> {
     }
 }
 
-/// Whether resources of a kind that belong to no mesh say something to meshes: not what is observed, and not
-/// what is secret.
+/// Resources of a kind that belong to no mesh matter to meshes: not observations, and not secrets.
 fn concerns_meshes(kind: Kind) -> bool {
     matches!(kind, Kind::HostnameGenerator | Kind::Zone | Kind::ZoneIngress | Kind::ZoneEgress)
 }

@@ -32,28 +32,27 @@ pub struct VirtualHosts {
     pub by_name: OrdMap<Arc<str>, Arc<VirtualHost>>,
     /// The hostnames that lead to a service.
     by_service: Lists<Arc<str>, Arc<str>>,
-    /// What was asked for and is not there, because something else has that hostname and port.
-    /// Of many the first few are listed.
+    /// Claims that lost, because something else has that hostname and port. Of many the first few are listed.
     pub conflicts: OrdSet<HostConflict>,
     /// By hostname, the ports that services have in their statuses, and VirtualOutbounds take.
     pub taken_over: OrdMap<Arc<str>, BTreeSet<TakenOver>>,
-    /// What policies make no hostnames of, by name of the policy.
-    pub unrendered: OrdMap<Arc<str>, Unrendered>,
-    /// How many sets of tags make hostnames beyond [`LIMIT`]: each as often as a policy selects it.
+    /// Failures of policies to make hostnames, by name of the policy.
+    pub unrendered: OrdMap<Arc<str>, UnrenderedTags>,
+    /// Number of sets of tags that make hostnames beyond [`LIMIT`]: each as often as a policy selects it.
     pub left_out: usize,
 }
 
 /// Tags that a VirtualOutbound selects and makes no hostname of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unrendered {
-    /// How many different sets of tags.
+pub struct UnrenderedTags {
+    /// Number of different sets of tags.
     pub tuples: usize,
-    /// The first of them, and what is wrong with it.
+    /// The first of them; `reason` says what is wrong with it.
     pub tags: Arc<Tags>,
     pub reason: String,
 }
 
-impl fmt::Display for Unrendered {
+impl fmt::Display for UnrenderedTags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tags: Vec<String> = self.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
         write!(f, "no hostname is created for inbounds with the tags {}", tags.join(" "))?;
@@ -73,12 +72,12 @@ pub struct VirtualHost {
     pub ports: BTreeMap<u16, VirtualPort>,
 }
 
-/// What is offered at one port of a hostname.
+/// Destination offered at one port of a hostname.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VirtualPort {
     /// The name of the VirtualOutbound that it comes from; `None` for what the mesh itself offers.
     pub policy: Option<Arc<str>>,
-    /// Where it leads, `kuma.io/service` among them.
+    /// Tags that it leads to, `kuma.io/service` among them.
     pub tags: Arc<Tags>,
 }
 
@@ -138,7 +137,7 @@ impl VirtualHosts {
         names.into_iter().filter_map(|name| self.by_name.get(name)).collect()
     }
 
-    /// What to say when there are more hostnames than [`LIMIT`].
+    /// Returns a message when there are more hostnames than [`LIMIT`].
     pub fn too_many(&self) -> Option<String> {
         let left_out = self.left_out;
         (left_out > 0).then(|| {
@@ -151,9 +150,10 @@ impl VirtualHosts {
 
     /// Replaces what is taken over of a hostname.
     pub(crate) fn replace_taken_over(&mut self, host: &Arc<str>, now: BTreeSet<TakenOver>) {
-        match now.is_empty() {
-            true => self.taken_over.remove(host),
-            false => self.taken_over.insert(host.clone(), now),
+        if now.is_empty() {
+            self.taken_over.remove(host)
+        } else {
+            self.taken_over.insert(host.clone(), now)
         };
     }
 

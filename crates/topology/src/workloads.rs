@@ -1,4 +1,4 @@
-//! Which Workloads there should be, and what should be written in their status.
+//! Desired Workloads and their status.
 //!
 //! Outside Kubernetes there is one for each `kuma.io/workload` label of Dataplanes that can be a name. As with
 //! [`services`](crate::services), a [`Generator`] holds what is stored in one mesh, is fed each change, and says
@@ -13,7 +13,7 @@ use std::{
 
 use jiff::Timestamp;
 use resources::{
-    Key, Kind, Labels, Resource, Status,
+    Environment, Key, Kind, Labels, Resource, Status,
     kinds::{
         dataplane::{Dataplane, InboundState},
         dataplane_insight::DataplaneInsight,
@@ -23,15 +23,19 @@ use resources::{
     naming::dns,
 };
 
-use crate::{matching, services::ServiceChange};
+use crate::{
+    matching,
+    services::{ServiceChange, update_status},
+};
 
-/// How `kuma.io/managed-by` tells generated workloads from those of users.
+/// Value of `kuma.io/managed-by` that distinguishes generated workloads from those of users.
 pub const GENERATOR: &str = "workload-generator";
 
 /// Says what to write so that the workloads of one mesh are what they should be.
 #[derive(Debug, Clone)]
 pub struct Generator {
     zone: Arc<str>,
+    environment: Environment,
     mesh: Option<Key>,
     proxies: HashMap<Arc<str>, WorkloadProxy>,
     /// By label.
@@ -42,7 +46,7 @@ pub struct Generator {
     visits: u64,
 }
 
-/// What counts of one proxy.
+/// Facts about one proxy that count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct WorkloadProxy {
     /// The label of its Dataplane, if it has one.
@@ -53,9 +57,10 @@ struct WorkloadProxy {
 
 impl Generator {
     /// For a mesh of which nothing is known yet.
-    pub fn new(zone: &str) -> Generator {
+    pub fn new(zone: &str, environment: &Environment) -> Generator {
         Generator {
             zone: zone.into(),
+            environment: environment.clone(),
             mesh: None,
             proxies: HashMap::new(),
             counts: BTreeMap::new(),
@@ -65,17 +70,17 @@ impl Generator {
         }
     }
 
-    /// How many times a workload was looked at, for proving that cost follows change.
+    /// Returns the number of times that a workload was looked at, to prove that cost follows change.
     pub fn visits(&self) -> u64 {
         self.visits
     }
 
-    /// Whether [`Generator::desired`] may have something to say.
+    /// [`Generator::desired`] may return something.
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// Takes in a resource of the mesh as it is now; `None` for one that is gone.
+    /// Applies a resource of the mesh as it is now; `None` for one that is gone.
     pub fn apply(&mut self, key: &Key, resource: Option<Arc<Resource>>) {
         match key.kind {
             Kind::Mesh => self.mesh = resource.map(|mesh| mesh.key.clone()),
@@ -128,7 +133,7 @@ impl Generator {
         self.dirty.insert(workload.clone());
     }
 
-    /// What to write, sorted by name. A workload is asked for again until the store has it.
+    /// Returns the needed writes, sorted by name. A workload is asked for again until the store has it.
     pub fn desired(&mut self, now: Timestamp) -> Vec<ServiceChange> {
         let Some(mesh) = self.mesh.clone() else { return Vec::new() };
         let mut changes = Vec::new();
@@ -145,9 +150,9 @@ impl Generator {
     fn change(&self, mesh: &Key, name: &Arc<str>, now: Timestamp) -> Option<ServiceChange> {
         let counts = self.counts.get(name);
         let status = WorkloadStatus { dataplane_proxies: counts.copied().unwrap_or_default() };
-        let status = Some(Status::Workload(Arc::new(status)));
+        let status = Status::Workload(Arc::new(status));
         let Some(stored) = self.stored.get(name) else {
-            return counts.map(|_| ServiceChange::Create(self.created(mesh, name, status, now)));
+            return counts.map(|_| ServiceChange::Create(self.created(mesh, name, Some(status), now)));
         };
         if !matching::is_local(stored) {
             return None;
@@ -156,10 +161,7 @@ impl Generator {
         if counts.is_none() && generated {
             return Some(ServiceChange::Delete { key: stored.key.clone(), expected: stored.version });
         }
-        (stored.status != status).then(|| ServiceChange::Update {
-            resource: Resource { modified: now, status, ..Resource::clone(stored) },
-            expected: stored.version,
-        })
+        update_status(stored, status)
     }
 
     fn created(&self, mesh: &Key, name: &Arc<str>, status: Option<Status>, now: Timestamp) -> Resource {
@@ -167,7 +169,7 @@ impl Generator {
             (labels::MESH, &mesh.name),
             (labels::DISPLAY_NAME, name),
             (labels::MANAGED_BY, GENERATOR),
-            (labels::ENV, labels::ENV_UNIVERSAL),
+            (labels::ENV, self.environment.label()),
             (labels::ZONE, &self.zone),
             (labels::ORIGIN, labels::ORIGIN_ZONE),
         ];

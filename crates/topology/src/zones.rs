@@ -1,4 +1,6 @@
-//! How other zones are reached from this one: through their ingresses, or through an egress of this zone.
+//! Ways from this zone to others: through their ingresses, or through an egress of this zone.
+//!
+//! Every snapshot of a mesh has them, so that planning a client needs no other input.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,12 +21,12 @@ use crate::{Endpoint, snapshot::looks_same};
 pub(crate) const REMOTE: u32 = 1;
 
 type ZoneProxiesByName = OrdMap<Arc<str>, Arc<Resource>>;
-/// What an ingress says about one service, by the zone and the name of the ingress.
+/// Listings of one service, by the zone and the name of the ingress.
 type Offers = OrdMap<(Arc<str>, Arc<str>), Arc<[AvailableService]>>;
 
 /// The zone proxies that matter to clients in this zone. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Zones {
+pub struct ZoneRoutes {
     own: Arc<str>,
     /// The ZoneIngresses of other zones that have an address for us, by zone.
     ingresses: OrdMap<Arc<str>, ZoneProxiesByName>,
@@ -32,30 +34,30 @@ pub struct Zones {
     egresses: ZoneProxiesByName,
     /// The names of the ZoneIngresses of this zone.
     own_ingresses: OrdSet<Arc<str>>,
-    /// What ingresses of other zones list, by mesh and `kuma.io/service`.
+    /// Services that ingresses of other zones list, by mesh and `kuma.io/service`.
     available: OrdMap<(Arc<str>, Arc<str>), Offers>,
 }
 
-/// What is reached otherwise than before.
+/// Changed ways to other zones.
 #[derive(Debug, Default)]
-pub(crate) struct Moved {
+pub(crate) struct ChangedRoutes {
     pub zones: BTreeSet<Arc<str>>,
     pub egress: bool,
     /// By mesh and `kuma.io/service`.
     pub services: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
-impl Moved {
-    pub(crate) fn add(&mut self, more: Moved) {
+impl ChangedRoutes {
+    pub(crate) fn add(&mut self, more: ChangedRoutes) {
         self.zones.extend(more.zones);
         self.egress |= more.egress;
         self.services.extend(more.services);
     }
 }
 
-impl Zones {
-    pub(crate) fn seen_from(own: Arc<str>) -> Zones {
-        Zones { own, ..Zones::default() }
+impl ZoneRoutes {
+    pub(crate) fn seen_from(own: Arc<str>) -> ZoneRoutes {
+        ZoneRoutes { own, ..ZoneRoutes::default() }
     }
 
     /// The zone of this control plane.
@@ -63,13 +65,13 @@ impl Zones {
         &self.own
     }
 
-    /// Whether this is the name of a zone that is not the one of this control plane. The global control plane has none,
-    /// and looks at each proxy from the proxy's zone.
+    /// The name is that of a zone other than this control plane's. The global control plane has none, and
+    /// looks at each proxy from the proxy's zone.
     pub fn is_other(&self, zone: &str) -> bool {
         !zone.is_empty() && !self.own.is_empty() && *self.own != *zone
     }
 
-    /// Where a zone is entered from outside: nowhere when it has no public ingress.
+    /// Returns the addresses where a zone is entered from outside; none if it has no public ingress.
     pub fn entrances(&self, zone: &str) -> impl Iterator<Item = (&str, u32)> {
         let there = self.ingresses.get(zone);
         there.into_iter().flat_map(OrdMap::values).filter_map(|ingress| {
@@ -78,7 +80,7 @@ impl Zones {
         })
     }
 
-    /// Whether other zones can reach this one.
+    /// Other zones can enter this one.
     pub fn is_entered(&self) -> bool {
         !self.own_ingresses.is_empty()
     }
@@ -93,13 +95,13 @@ impl Zones {
         self.egresses.keys()
     }
 
-    /// Whether another zone says that it has MeshTrafficPermissions of its own, which are not known here.
+    /// Another zone reports MeshTrafficPermissions of its own, which are not known here.
     pub fn has_own_permissions(&self, zone: &str) -> bool {
         let there = self.ingresses.get(zone);
         there.into_iter().flat_map(OrdMap::values).any(|ingress| says_own_permissions(ingress))
     }
 
-    /// Where traffic leaves this zone.
+    /// Returns the addresses where traffic leaves this zone.
     pub fn exits(&self) -> impl Iterator<Item = (&str, u32)> {
         self.egresses.values().filter_map(|egress| {
             let networking = egress.spec.get::<ZoneEgress>()?.networking.as_ref()?;
@@ -107,7 +109,7 @@ impl Zones {
         })
     }
 
-    /// Who is called for what lies outside of the mesh.
+    /// Returns the endpoints that are called for destinations outside of the mesh.
     pub(crate) fn exit_endpoints(&self) -> Vec<Endpoint> {
         let mut called: Vec<Endpoint> =
             self.exits().map(|(address, port)| remote_endpoint(address, port, &self.own)).collect();
@@ -115,8 +117,8 @@ impl Zones {
         called
     }
 
-    /// Who is called for a service of another zone: an egress where the mesh wants that and this zone has one, else
-    /// the ingresses of that zone.
+    /// Returns the endpoints that are called for a service of another zone: an egress where the mesh wants
+    /// that and this zone has one, else the ingresses of that zone.
     pub fn toward(&self, zone: &str, through_egress: bool) -> Vec<Endpoint> {
         let endpoint = |(address, port): (&str, u32)| remote_endpoint(address, port, zone);
         let exit = self.exits().next().filter(|_| through_egress);
@@ -128,8 +130,8 @@ impl Zones {
         }
     }
 
-    /// Who is called in other zones for what carries these tags, with a weight for each instance there, and the tags
-    /// of those instances.
+    /// Returns the endpoints that are called in other zones for these tags, each weighted by the instances
+    /// there, with the tags of those instances.
     pub fn tagged(&self, mesh: &str, wanted: &Tags, through_egress: bool) -> Vec<(Endpoint, Vec<&Tags>)> {
         let Some(service) = wanted.get(labels::SERVICE) else { return Vec::new() };
         let offers = self.available.get(&(mesh.into(), service.as_str().into()));
@@ -147,10 +149,8 @@ impl Zones {
                 let networking = ingress.spec.get::<ZoneIngress>()?.networking.as_ref()?;
                 Some((networking.advertised_address.as_str(), networking.advertised_port))
             };
-            let called: Vec<(&str, u32)> = match through_egress {
-                true => self.exits().collect(),
-                false => entrance().into_iter().collect(),
-            };
+            let called: Vec<(&str, u32)> =
+                if through_egress { self.exits().collect() } else { entrance().into_iter().collect() };
             for (address, port) in called {
                 found.push((Endpoint { weight, ..remote_endpoint(address, port, zone) }, carried.clone()));
             }
@@ -177,12 +177,17 @@ impl Zones {
     }
 
     /// Takes in another version of a zone proxy.
-    pub(crate) fn replace(&mut self, old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Moved {
-        let mut moved = Moved::default();
+    pub(crate) fn replace(
+        &mut self,
+        old: Option<&Arc<Resource>>,
+        new: Option<&Arc<Resource>>,
+    ) -> ChangedRoutes {
+        let mut moved = ChangedRoutes::default();
         let Some(kind) = old.or(new).map(|resource| resource.kind()) else { return moved };
         if kind == Kind::ZoneEgress {
             let own = |egress: &&Arc<Resource>| self.is_exit(egress);
-            let (before, after) = (old.filter(own), new.filter(own));
+            let before = old.filter(own);
+            let after = new.filter(own);
             moved.egress = before.map(|egress| place_of(egress)) != after.map(|egress| place_of(egress));
             if let Some(gone) = before {
                 self.egresses.remove(&gone.key.name);
@@ -220,13 +225,20 @@ impl Zones {
         }
         // What is listed as before, at the same place, is not touched.
         if let (Some((_, old)), Some((_, new)), false) = (&before, &after, elsewhere) {
-            let (old, new) = (groups(old), groups(new));
+            let old = groups(old);
+            let new = groups(new);
             moved.services.retain(|service| old.get(service) != new.get(service));
         }
         moved
     }
 
-    fn forget(&mut self, zone: &Arc<str>, ingress: &Arc<Resource>, elsewhere: bool, moved: &mut Moved) {
+    fn forget(
+        &mut self,
+        zone: &Arc<str>,
+        ingress: &Arc<Resource>,
+        elsewhere: bool,
+        moved: &mut ChangedRoutes,
+    ) {
         if let Some(of_zone) = self.ingresses.get_mut(zone) {
             of_zone.remove(&ingress.key.name);
             if of_zone.is_empty() {
@@ -245,7 +257,7 @@ impl Zones {
         moved.zones.extend(elsewhere.then(|| zone.clone()));
     }
 
-    fn list(&mut self, zone: &Arc<str>, ingress: &Arc<Resource>, moved: &mut Moved) {
+    fn list(&mut self, zone: &Arc<str>, ingress: &Arc<Resource>, moved: &mut ChangedRoutes) {
         for (service, group) in groups(ingress) {
             let offers = self.available.entry(service.clone()).or_default();
             offers.insert((zone.clone(), ingress.key.name.clone()), group.into_iter().cloned().collect());
@@ -270,8 +282,8 @@ impl Zones {
     }
 }
 
-impl PartialEq for Zones {
-    fn eq(&self, other: &Zones) -> bool {
+impl PartialEq for ZoneRoutes {
+    fn eq(&self, other: &ZoneRoutes) -> bool {
         let same = |a: &ZoneProxiesByName, b: &ZoneProxiesByName| {
             a.len() == b.len() && a.values().zip(b.values()).all(|(a, b)| looks_same(a, b))
         };
@@ -281,7 +293,7 @@ impl PartialEq for Zones {
     }
 }
 
-/// Where a zone proxy is called.
+/// Returns the address and port of a zone proxy.
 fn place_of(proxy: &Resource) -> Option<(String, u32)> {
     if let Some(ingress) = proxy.spec.get::<ZoneIngress>() {
         let networking = ingress.networking.as_ref()?;
@@ -297,7 +309,8 @@ fn says_own_permissions(ingress: &Resource) -> bool {
 
 type Groups<'r> = std::collections::BTreeMap<(Arc<str>, Arc<str>), Vec<&'r AvailableService>>;
 
-/// What an ingress lists, by mesh and `kuma.io/service`. What lies outside of the mesh is not called through it.
+/// Groups the services that an ingress lists, by mesh and `kuma.io/service`. Services outside of the mesh are
+/// not called through it.
 fn groups(ingress: &Resource) -> Groups<'_> {
     let mut groups = Groups::new();
     let listed = ingress.spec.get::<ZoneIngress>().into_iter().flat_map(|spec| &spec.available_services);

@@ -35,12 +35,12 @@ pub struct Config {
     pub verbose: bool,
     #[serde(skip_serializing_if = "is_false")]
     pub dry_run: bool,
-    #[serde(skip_serializing_if = "Log::is_off")]
-    pub log: Log,
-    /// How many seconds the legacy programs wait for their lock; 0 is without end, which the limit of an installation
-    /// is then.
+    #[serde(skip_serializing_if = "KernelLog::is_off")]
+    pub log: KernelLog,
+    /// Seconds that the legacy programs wait for their lock; 0 is without end, and the limit of an
+    /// installation then applies.
     pub wait: u32,
-    /// How many microseconds they wait between two attempts at it.
+    /// Microseconds between two attempts at the lock.
     pub wait_interval: u32,
     pub retry: Retry,
     #[serde(skip_serializing_if = "Executables::is_empty")]
@@ -51,7 +51,7 @@ pub struct Config {
     pub cni_mode: bool,
 }
 
-/// Which families of addresses are redirected.
+/// Families of addresses that are redirected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IpFamilyMode {
@@ -79,7 +79,7 @@ pub struct Redirect {
 #[serde(rename_all = "camelCase")]
 pub struct Flow {
     pub enabled: bool,
-    /// Where Envoy takes it.
+    /// Port of Envoy that receives the traffic.
     pub port: Port,
     /// Only these are redirected, when there are any.
     #[serde(skip_serializing_if = "Ports::is_empty")]
@@ -163,7 +163,7 @@ impl Default for Redirect {
 pub struct Dns {
     /// Queries to the resolvers of the machine are redirected.
     pub enabled: bool,
-    /// Where kuma-dp answers.
+    /// Port of kuma-dp's DNS server.
     pub port: Port,
     /// Queries to any server are redirected.
     pub capture_all: bool,
@@ -242,18 +242,18 @@ impl Ebpf {
 /// Lines in the kernel's log for what comes by.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct Log {
+pub struct KernelLog {
     pub enabled: bool,
     pub level: u16,
 }
 
-impl Default for Log {
+impl Default for KernelLog {
     fn default() -> Self {
-        Log { enabled: false, level: 7 }
+        KernelLog { enabled: false, level: 7 }
     }
 }
 
-impl Log {
+impl KernelLog {
     fn is_off(&self) -> bool {
         !self.enabled
     }
@@ -262,7 +262,7 @@ impl Log {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Retry {
-    /// How many attempts follow the first one.
+    /// Number of attempts after the first one.
     pub max_retries: u32,
     pub sleep_between_retries: GoDuration,
 }
@@ -314,7 +314,7 @@ impl Default for Config {
             store_firewalld: false,
             verbose: false,
             dry_run: false,
-            log: Log::default(),
+            log: KernelLog::default(),
             wait: 5,
             wait_interval: 0,
             retry: Retry::default(),

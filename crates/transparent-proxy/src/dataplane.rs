@@ -1,4 +1,4 @@
-//! What kuma-dp tells the control plane about the redirection of its machine.
+//! Report of kuma-dp to the control plane about the redirection of its machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub struct DataplaneRedirect {
     pub vnet: Vnet,
 }
 
-/// Whether something is redirected, and where to.
+/// State of a redirection, and its target port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataplaneFlow {

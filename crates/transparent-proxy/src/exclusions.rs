@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use crate::rules::Family;
 
-/// How many ports one `multiport` match takes; a range counts twice.
+/// Limit of ports in one `multiport` match; a range counts twice.
 const MOST_PORTS: usize = 15;
 
 /// Ports that some users may reach directly, as the rules name them.
@@ -86,7 +86,8 @@ fn range<N: std::str::FromStr + PartialOrd + Copy + std::fmt::Display>(text: &st
     match text.split_once('-') {
         None => Ok(number(text)?.to_string()),
         Some((from, to)) => {
-            let (from, to) = (number(from)?, number(to)?);
+            let from = number(from)?;
+            let to = number(to)?;
             if from > to {
                 return Err(format!("'{text}' ends before it begins"));
             }
@@ -97,17 +98,17 @@ fn range<N: std::str::FromStr + PartialOrd + Copy + std::fmt::Display>(text: &st
 
 /// An address with or without the length of its prefix, in the family it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct AddressRange {
     pub family: Family,
     pub text: String,
 }
 
 /// Reads addresses and CIDRs, separated by commas.
-pub fn addresses(text: &str) -> Result<Vec<Address>, String> {
+pub fn addresses(text: &str) -> Result<Vec<AddressRange>, String> {
     text.split(',').map(str::trim).map(address).collect()
 }
 
-fn address(text: &str) -> Result<Address, String> {
+fn address(text: &str) -> Result<AddressRange, String> {
     let wrong = || {
         format!(
             "invalid IP address: '{text}'. Expected format: <ip> or <ip>/<cidr> \
@@ -123,7 +124,7 @@ fn address(text: &str) -> Result<Address, String> {
     if prefix.is_some_and(|prefix| prefix > longest) {
         return Err(wrong());
     }
-    Ok(Address { family, text: text.to_owned() })
+    Ok(AddressRange { family, text: text.to_owned() })
 }
 
 /// A range of addresses, like `172.17.0.0/16`.

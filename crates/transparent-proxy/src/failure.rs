@@ -1,4 +1,4 @@
-//! Why the firewall could not be changed.
+//! Reasons that the firewall could not be changed.
 
 use crate::{Family, Invalid};
 
@@ -47,7 +47,7 @@ pub enum Failure {
     NotRolledBack { cause: Box<Failure>, undo: Box<Failure> },
 }
 
-/// What to do about what the programs say most often.
+/// Returns the advice for the most frequent errors of the programs.
 fn advice(reason: &str) -> &'static str {
     let known = [
         ("can't open lock file", "; the variable XTABLES_LOCKFILE names another place for the lock"),

@@ -1,4 +1,4 @@
-//! What this machine is like, and how its firewall is changed: all input and output is here.
+//! Facts about this machine, and changes to its firewall: all input and output is here.
 
 mod firewall;
 mod host;
@@ -8,21 +8,21 @@ mod saved;
 
 use std::time::{Duration, Instant};
 
-use crate::{Config, Environment, Failure, Family, Rules, config::IpFamilyMode};
+use crate::{Config, Environment, Failure, Family, FirewallRules, config::IpFamilyMode};
 use firewall::Firewall;
-use programs::{Mode, Programs};
+use programs::{IptablesVariant, Programs};
 use saved::Saved;
 
-/// How long the whole of an installation may take, retries included.
+/// Limit of the time of an installation, retries included.
 const LIMIT: Duration = Duration::from_secs(5 * 60);
 
-/// What would be installed on this machine.
+/// Plan of an installation on this machine.
 #[derive(Debug)]
 pub struct Installation {
-    families: Vec<(Firewall, Rules)>,
+    families: Vec<(Firewall, FirewallRules)>,
     /// Families of which only the rules are known, because their programs are missing.
-    unknown: Vec<(Family, Rules)>,
-    /// What is not as the configuration asked for, and why.
+    unknown: Vec<(Family, FirewallRules)>,
+    /// Deviations from the configuration, and the reasons.
     pub warnings: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl Installation {
             return Err(Failure::NotRoot);
         }
         // Wrong settings are said before anything about the machine.
-        Rules::of(config, Family::V4, &Environment::bare(0))?;
+        FirewallRules::of(config, Family::V4, &Environment::bare(0))?;
         let uid = host::uid(config)?;
         if !is_root {
             installation.warn("not root: what the firewall contains is not known, and the rules may differ");
@@ -60,11 +60,11 @@ impl Installation {
     }
 
     /// Rules of an earlier installation that was for both families go with its other rules.
-    fn retire_ipv6(&mut self, config: &Config, mode: Option<Mode>, deadline: Instant) {
+    fn retire_ipv6(&mut self, config: &Config, mode: Option<IptablesVariant>, deadline: Instant) {
         let programs = Programs::find(config, Family::V6, mode, deadline);
         let firewall = programs.map(|programs| Firewall::new(programs, config));
         if let Some(firewall) = firewall.ok().filter(|firewall| firewall.save().is_ok()) {
-            self.families.push((firewall, Rules::none()));
+            self.families.push((firewall, FirewallRules::none()));
         }
     }
 
@@ -76,17 +76,17 @@ impl Installation {
         &mut self,
         config: &Config,
         family: Family,
-        mode: Option<Mode>,
+        mode: Option<IptablesVariant>,
         uid: u32,
         deadline: Instant,
-    ) -> Result<Option<Mode>, Failure> {
+    ) -> Result<Option<IptablesVariant>, Failure> {
         let programs = match Programs::find(config, family, mode, deadline) {
             Ok(programs) => programs,
             Err(failure) if config.dry_run => {
                 self.warn(format!("{failure}; the rules of an installation may differ"));
                 let mut environment = Environment::bare(uid);
                 environment.resolvers = host::resolvers(config)?;
-                self.unknown.push((family, Rules::of(config, family, &environment)?));
+                self.unknown.push((family, FirewallRules::of(config, family, &environment)?));
                 return Ok(None);
             }
             Err(failure) => return Err(failure),
@@ -94,7 +94,7 @@ impl Installation {
         let mode = programs.mode;
         let firewall = Firewall::new(programs, config);
         let environment = self.environment(config, family, uid, &firewall)?;
-        let rules = Rules::of(config, family, &environment)?;
+        let rules = FirewallRules::of(config, family, &environment)?;
         self.families.push((firewall, rules));
         Ok(Some(mode))
     }
@@ -146,7 +146,7 @@ impl Installation {
         })
     }
 
-    /// What `--dry-run` prints.
+    /// Text that `--dry-run` prints.
     pub fn text(&self) -> String {
         let known = self.families.iter().map(|(firewall, rules)| (firewall.programs.family, rules));
         let mut all: Vec<_> =

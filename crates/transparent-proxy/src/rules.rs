@@ -9,9 +9,9 @@ use std::{collections::BTreeMap, fmt::Write as _, net::IpAddr};
 
 use crate::{Config, exclusions};
 
-/// What the names of all chains begin with.
+/// Prefix of the names of all chains.
 pub const CHAINS: &str = "KUMA_MESH";
-/// What the comments of all rules begin with.
+/// Prefix of the comments of all rules.
 pub const COMMENTS: &str = "kuma/mesh/transparent/proxy";
 
 const DNS_PORT: u16 = 53;
@@ -31,7 +31,7 @@ impl Family {
         }
     }
 
-    /// Where connections come from that Envoy makes for traffic that was not meant for it.
+    /// Source address of connections that Envoy makes for traffic that was not meant for it.
     fn inbound_passthrough(self) -> &'static str {
         match self {
             Family::V4 => "127.0.0.6/32",
@@ -53,7 +53,7 @@ impl std::fmt::Display for Family {
     }
 }
 
-/// What the rules depend on beside the configuration, for one family.
+/// Facts that the rules depend on beside the configuration, for one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
     /// The user that runs kuma-dp.
@@ -94,7 +94,7 @@ pub struct Invalid {
 
 /// The rules of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
+pub struct FirewallRules {
     tables: Vec<Table>,
     style: Style,
 }
@@ -157,7 +157,7 @@ struct Input<'a> {
     config: &'a Config,
     family: Family,
     environment: &'a Environment,
-    /// Whose queries are redirected.
+    /// DNS queries to redirect, by server.
     dns: Queries,
 }
 
@@ -193,8 +193,8 @@ impl Input<'_> {
     }
 }
 
-impl Rules {
-    pub fn of(config: &Config, family: Family, environment: &Environment) -> Result<Rules, Invalid> {
+impl FirewallRules {
+    pub fn of(config: &Config, family: Family, environment: &Environment) -> Result<FirewallRules, Invalid> {
         validate(config)?;
         let dns = &config.redirect.dns;
         let resolvers: Vec<IpAddr> =
@@ -208,19 +208,19 @@ impl Rules {
         let mut tables = vec![raw::table(&input)?, nat::table(&input)?, mangle(&input)];
         tables.retain(|table| table.chains.iter().any(|chain| !chain.rules.is_empty()));
         let comments = environment.comments && !config.comments.disabled;
-        Ok(Rules { tables, style: Style { comments, long: config.verbose } })
+        Ok(FirewallRules { tables, style: Style { comments, long: config.verbose } })
     }
 
     /// No rules at all.
-    pub(crate) fn none() -> Rules {
-        Rules { tables: Vec::new(), style: Style { comments: false, long: false } }
+    pub(crate) fn none() -> FirewallRules {
+        FirewallRules { tables: Vec::new(), style: Style { comments: false, long: false } }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }
 
-    /// What `iptables-restore --noflush` takes.
+    /// Batch for `iptables-restore --noflush`.
     pub fn text(&self) -> String {
         self.tables.iter().map(|table| table.text(self.style)).collect()
     }

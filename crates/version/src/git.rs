@@ -8,7 +8,7 @@ use std::{
 /// As many digits as git itself shows in a repository of this size, and some more.
 const DIGITS: usize = 12;
 
-/// What is checked out.
+/// The commit that is checked out.
 #[derive(Debug)]
 pub struct Head {
     /// The commit, shortened.

@@ -12,7 +12,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit, shortened; empty in development builds and outside of a checkout.
 pub const COMMIT: &str = env!("KUMA_RS_COMMIT_READ");
 
-/// What `--version` shows: the version and the commit.
+/// Text that `--version` shows: the version and the commit.
 pub const SHOWN: &str = env!("KUMA_RS_SHOWN_VERSION");
 
 #[cfg(test)]

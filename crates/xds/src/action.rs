@@ -30,7 +30,7 @@ pub enum Error {
     TooManyNames { kind: Type, count: usize, limit: usize },
 }
 
-/// How many responses of a type there were on a stream.
+/// Counts of responses of a type on a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     pub sent: u64,
@@ -49,13 +49,13 @@ pub struct Rejection {
     pub name: Arc<str>,
     pub version: u128,
     pub message: String,
-    /// Whether the proxy has another version of it, with which it goes on.
+    /// The proxy keeps another accepted version of the resource and uses it.
     pub has_another: bool,
 }
 
-/// Where a type stands.
+/// State of a type on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum SyncState {
     /// The proxy did not ask for this type.
     NotRequested,
     /// The proxy has what it should have.
@@ -66,25 +66,25 @@ pub enum State {
     Rejected,
 }
 
-/// What is known about one type on a stream.
+/// Status of one type on a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     pub kind: Type,
     pub requested: bool,
-    /// How many resources are to be sent, removed or acknowledged.
+    /// Number of resources to send, to remove, or awaiting an ACK.
     pub pending: usize,
-    /// What the proxy should have and refused.
+    /// Resources of the target that the proxy rejected.
     pub rejected: Vec<Rejection>,
     pub counters: Counters,
 }
 
 impl Status {
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> SyncState {
         match self {
-            Status { requested: false, .. } => State::NotRequested,
-            Status { pending, .. } if *pending > 0 => State::Pending,
-            Status { rejected, .. } if !rejected.is_empty() => State::Rejected,
-            _ => State::InSync,
+            Status { requested: false, .. } => SyncState::NotRequested,
+            Status { pending, .. } if *pending > 0 => SyncState::Pending,
+            Status { rejected, .. } if !rejected.is_empty() => SyncState::Rejected,
+            _ => SyncState::InSync,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which resources a proxy's NACK is about.
+//! Search for the resources that a NACK is about.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ pub(crate) fn blamed<'a>(names: impl Iterator<Item = &'a Arc<str>>, message: &st
     let mut names: Vec<&Arc<str>> = names.filter(|name| !name.is_empty()).collect();
     names.sort_by_key(|name| std::cmp::Reverse(name.len()));
     let mut taken: Vec<(usize, usize)> = Vec::new();
-    let (mut pointed, mut mentioned) = (Vec::new(), Vec::new());
+    let mut pointed = Vec::new();
+    let mut mentioned = Vec::new();
     for name in names {
         let places: Vec<usize> = occurrences(message, name)
             .filter(|start| taken.iter().all(|(from, to)| *start >= *to || start + name.len() <= *from))
@@ -37,7 +38,8 @@ fn occurrences<'a>(message: &'a str, name: &'a str) -> impl Iterator<Item = usiz
 }
 
 fn is_pointed_at(message: &str, start: usize, end: usize) -> bool {
-    let (before, after) = (message[..start].chars().next_back(), &message[end..]);
+    let before = message[..start].chars().next_back();
+    let after = &message[end..];
     after.starts_with(": ") || matches!(before, Some('\'' | '"' | '`')) && after.chars().next() == before
 }
 

@@ -24,24 +24,24 @@ use foldhash::{HashMap, HashMapExt};
 use crate::{
     action::{self, Error, Status},
     encoded::Encoded,
-    identify::Identity,
+    identify::StreamIdentity,
     message::{ControlPlane, DeltaRequest, DeltaResponse},
     nack_message,
     target::{Target, Type},
 };
 
-use channel::{Batch, Channel, Order, Verdict};
+use channel::{Batch, Channel, Order, ProxyAnswer};
 
-/// What a delta stream wants done.
+/// Work that a delta stream asks of its server.
 pub type Action = action::Action<DeltaResponse>;
 
-/// How many names a proxy may subscribe to, per type.
+/// Limit of names per type that a proxy may subscribe to.
 pub const MAX_NAMES: usize = 100_000;
 
-/// Whether the proxy has the cluster of the target. A proxy that rejected it keeps an older cluster of the same name,
-/// which may not use endpoint discovery.
+/// State of a cluster whose endpoints are awaited: `Yes` if the proxy has the cluster of the target. A proxy
+/// that rejected it keeps an older cluster of the same name, which may not use endpoint discovery.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Awaited {
+enum AwaitedEndpoints {
     Yes,
     No,
 }
@@ -50,14 +50,14 @@ enum Awaited {
 #[derive(Default)]
 pub struct Stream {
     control_plane: Option<ControlPlane>,
-    identity: Identity,
+    identity: StreamIdentity,
     target: Option<Arc<Target>>,
     channels: [Channel; Type::ALL.len()],
     /// Clusters the proxy took on this stream and whose endpoints it has still to ask for. Those it came
     /// with do not count: what it wants for them is in its first requests, or nowhere.
     /// Listeners wait for those that the proxy has as it should.
-    unasked: HashMap<Arc<str>, Awaited>,
-    /// How many of them listeners wait for.
+    unasked: HashMap<Arc<str>, AwaitedEndpoints>,
+    /// Number of the `unasked` clusters that listeners wait for.
     awaited: usize,
     /// Clusters in flight that discover endpoints, unless the target changed meanwhile.
     discovering: Option<Vec<Arc<str>>>,
@@ -152,7 +152,7 @@ impl Stream {
         actions
     }
 
-    /// Where every type stands.
+    /// Returns the status of every type.
     pub fn status(&self) -> Vec<Status> {
         let status = |kind: Type| {
             let target = self.target.as_ref().map(|target| target.of(kind));
@@ -161,7 +161,7 @@ impl Stream {
         Type::ALL.into_iter().map(status).collect()
     }
 
-    /// How often a name was looked at since the stream began, for proving that cost follows change.
+    /// Number of visits to names since the stream began; proves that cost follows change.
     pub fn visits(&self) -> u64 {
         self.channels.iter().map(Channel::visits).sum()
     }
@@ -180,13 +180,13 @@ impl Stream {
         let target = self.target.clone();
         let target = target.as_ref().map(|target| target.of(kind));
         match self.channel(kind).answer(&nonce, request.error_detail.as_ref(), target) {
-            Verdict::Stale => Action::Ignored { reason: format!("stale nonce {nonce:?} for {kind:?}") },
-            Verdict::Rejected { sent, blamed } => {
+            ProxyAnswer::Stale => Action::Ignored { reason: format!("stale nonce {nonce:?} for {kind:?}") },
+            ProxyAnswer::Rejected { sent, blamed } => {
                 self.on_clusters(kind, &sent, false);
                 let message = request.error_detail.as_ref().map(|e| e.message.clone()).unwrap_or_default();
                 Action::Rejected { kind, nonce, names: blamed, message }
             }
-            Verdict::Acked { sent, resources } => {
+            ProxyAnswer::Acked { sent, resources } => {
                 self.on_clusters(kind, &sent, true);
                 Action::Acked { kind, nonce, resources }
             }
@@ -201,14 +201,14 @@ impl Stream {
         if let Some(discovering) = self.discovering.take().filter(|_| taken) {
             for name in &discovering {
                 if !self.channels[Type::Endpoint as usize].wants(name) {
-                    self.note(name, Awaited::Yes);
+                    self.note(name, AwaitedEndpoints::Yes);
                 }
             }
             return;
         }
         for resource in sent {
             if taken && !self.channels[Type::Endpoint as usize].wants(&resource.name) {
-                self.note(&resource.name, Awaited::No);
+                self.note(&resource.name, AwaitedEndpoints::No);
             }
             self.review_awaited(&resource.name);
         }
@@ -218,17 +218,18 @@ impl Stream {
     fn review_awaited(&mut self, name: &str) {
         let Some((unasked, _)) = self.unasked.get_key_value(name) else { return };
         let Some(target) = &self.target else { return };
-        let (cluster, assigned) = (target.of(Type::Cluster).get(name), target.of(Type::Endpoint).get(name));
+        let cluster = target.of(Type::Cluster).get(name);
+        let assigned = target.of(Type::Endpoint).get(name);
         let Some(cluster) = cluster.filter(|_| assigned.is_some()) else { return self.asked(name) };
         let has_wanted = self.channels[Type::Cluster as usize].version(name) == Some(cluster.version);
         let unasked = unasked.clone();
-        self.note(&unasked, if has_wanted { Awaited::Yes } else { Awaited::No });
+        self.note(&unasked, if has_wanted { AwaitedEndpoints::Yes } else { AwaitedEndpoints::No });
     }
 
-    fn note(&mut self, name: &Arc<str>, awaited: Awaited) {
+    fn note(&mut self, name: &Arc<str>, awaited: AwaitedEndpoints) {
         let before = self.unasked.insert(name.clone(), awaited);
-        self.awaited -= usize::from(before == Some(Awaited::Yes));
-        self.awaited += usize::from(awaited == Awaited::Yes);
+        self.awaited -= usize::from(before == Some(AwaitedEndpoints::Yes));
+        self.awaited += usize::from(awaited == AwaitedEndpoints::Yes);
     }
 
     /// The proxy asked for the endpoints of a cluster, or has no reason to any more.
@@ -236,7 +237,7 @@ impl Stream {
         if self.unasked.is_empty() {
             return;
         }
-        self.awaited -= usize::from(self.unasked.remove(name) == Some(Awaited::Yes));
+        self.awaited -= usize::from(self.unasked.remove(name) == Some(AwaitedEndpoints::Yes));
         if self.unasked.is_empty() {
             self.unasked = HashMap::new();
         }
@@ -301,14 +302,14 @@ impl Stream {
         self.discovering = Some(discovering);
     }
 
-    /// Whether no listener and no route is on its way that may stop using a cluster.
+    /// True if no listener or route is in flight or to be sent: any of them may stop using a cluster.
     fn users_of_clusters_are_settled(&mut self, target: &Target) -> bool {
         let introduced = self.channel(Type::Cluster).introduced();
         let mut settled = |kind: Type| self.channels[kind as usize].settled(target.of(kind));
         introduced && settled(Type::Listener) && settled(Type::Route)
     }
 
-    /// Whether everything that listeners and routes may point to is there and has its endpoints.
+    /// True if the proxy has every cluster that listeners and routes may use, and its endpoints.
     fn clusters_are_usable(&mut self, target: &Target) -> bool {
         let [clusters, endpoints, ..] = &mut self.channels;
         let clusters_come = clusters.is_waiting() || clusters.has_sends(target.of(Type::Cluster));

@@ -26,7 +26,7 @@ pub struct Encoded {
     /// A hash of the content: the same on every control plane and after every restart.
     pub version: u128,
     resource: Bytes,
-    /// What follows; most have nothing, and there are many.
+    /// Shared end of the body; most resources have none, and there are many.
     shared: Option<Box<Bytes>>,
     any_len: u32,
     body_len: u32,
@@ -53,7 +53,8 @@ impl Encoded {
         buffer.extend(body);
         // Messages of more than 4 GiB cannot be sent over gRPC.
         let len = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-        let (any_len, body_len) = (len(any_len), len(whole));
+        let any_len = len(any_len);
+        let body_len = len(whole);
         let shared = (!shared.is_empty()).then(|| Box::new(shared));
         Encoded { name: name.into(), version, resource: buffer.into(), shared, any_len, body_len }
     }
@@ -76,17 +77,17 @@ impl Encoded {
         self.tail(self.body_len)
     }
 
-    /// How many bytes a response carries for it.
+    /// Bytes of the resource in a response.
     pub fn size(&self) -> usize {
         self.resource.len() + self.shared.as_ref().map_or(0, |shared| shared.len())
     }
 
-    /// How many of them are kept for this resource alone.
+    /// Bytes kept for this resource alone.
     pub fn own_size(&self) -> usize {
         self.resource.len()
     }
 
-    /// What the version looks like in a message.
+    /// Formats the version for a message.
     pub fn version_text(&self) -> String {
         version_text(self.version)
     }
@@ -119,7 +120,8 @@ impl Eq for Encoded {}
 impl fmt::Debug for Encoded {
     /// Some bodies hold private keys, which do not belong into logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (version, bytes) = (self.version_text(), self.body_len);
+        let version = self.version_text();
+        let bytes = self.body_len;
         f.debug_struct("Encoded")
             .field("name", &self.name)
             .field("version", &version)

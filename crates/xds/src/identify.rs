@@ -1,4 +1,4 @@
-//! Who the proxy is: its id, which may not change within a stream, and its metadata.
+//! Identity of the proxy: its id, which may not change within a stream, and its metadata.
 
 use prost_types::{Struct, Value, value::Kind};
 use serde_json::{Map, Number};
@@ -7,11 +7,11 @@ use crate::{action::Error, message::Node};
 
 /// The id of the proxy on a stream, once it is known.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Identity {
+pub(crate) struct StreamIdentity {
     id: Option<String>,
 }
 
-impl Identity {
+impl StreamIdentity {
     /// The first request must tell who asks; later ones may leave it out.
     pub(crate) fn check(&mut self, node: Option<&Node>) -> Result<(), Error> {
         let told = node.map(|node| node.id.as_str()).filter(|id| !id.is_empty());

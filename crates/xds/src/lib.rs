@@ -9,6 +9,12 @@
 //!   target  ──▶ sotw::Stream  ──▶
 //! ```
 //!
+//! A target is a proxy's own layer over one that it shares with its class ([`Layer`]); two layers share what is equal in
+//! both. A stream keeps one pointer for each resource that the proxy acknowledged, and a queue of what is to be sent. A
+//! cold start looks at each name a constant number of times, a change at the names that changed; a test counts.
+//!
+//! The crate depends on no other one, so that `envoy` produces what streams send without a copy.
+//!
 //! Invariant: knows no mesh and no Envoy configuration; has no clock, no task, no socket.
 
 pub mod action;
@@ -22,7 +28,7 @@ mod own;
 pub mod sotw;
 pub mod target;
 
-pub use action::{Action, Counters, EVERYTHING, Error, Rejection, State, Status};
+pub use action::{Action, Counters, EVERYTHING, Error, Rejection, Status, SyncState};
 pub use encoded::Encoded;
-pub use own::Own;
+pub use own::OwnResources;
 pub use target::{Layer, Resources, Target, Type};

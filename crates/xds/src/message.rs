@@ -150,14 +150,14 @@ pub struct Resource {
 }
 
 impl Response {
-    /// What the response carries, for clients.
+    /// Decodes the resources of the response, for clients.
     pub fn decoded(&self) -> Result<Vec<Any>, DecodeError> {
         self.resources.iter().map(|any| Any::decode(any.clone())).collect()
     }
 }
 
 impl DeltaResponse {
-    /// What the response carries, for clients.
+    /// Decodes the resources of the response, for clients.
     pub fn decoded(&self) -> Result<Vec<Resource>, DecodeError> {
         self.resources.iter().map(|resource| Resource::decode(resource.clone())).collect()
     }

@@ -3,9 +3,9 @@
 //! Envoy writes the whole message that fails a check in front of the reason: private keys, should there be
 //! any, and the names of other resources, which are not to blame. Only the reason goes further than this.
 
-/// How Envoy begins what it quotes; the rest of the mark varies.
+/// Start of Envoy's mark before a quotation; the rest of the mark varies.
 const QUOTED: &str = "goo.gle/debug";
-/// How much of a complaint is kept with each resource, in bytes.
+/// Limit in bytes of the NACK message kept with each resource.
 const KEPT: usize = 4096;
 
 /// The proxy's own words. What it quotes begins with a mark and ends before a line that starts with a

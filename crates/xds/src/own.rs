@@ -4,23 +4,24 @@ use std::{cmp::Ordering, sync::Arc};
 
 use crate::{
     encoded::Encoded,
-    target::{Change, Type},
+    target::{TargetChange, Type},
 };
 
 type List = Arc<[Arc<Encoded>]>;
 
 /// A few resources by type, sorted by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Own {
+pub struct OwnResources {
     by_type: [List; Type::ALL.len()],
 }
 
-impl Own {
+impl OwnResources {
     /// Adds a resource, or replaces the one of its name.
     pub fn insert(&mut self, kind: Type, resource: Arc<Encoded>) {
         let list = &self.by_type[kind as usize];
         let at = find(list, &resource.name);
-        let (kept, place) = (at.is_err(), at.unwrap_or_else(|place| place));
+        let kept = at.is_err();
+        let place = at.unwrap_or_else(|place| place);
         let rest = &list[if kept { place } else { place + 1 }..];
         self.by_type[kind as usize] =
             list[..place].iter().cloned().chain([resource]).chain(rest.iter().cloned()).collect();
@@ -35,9 +36,10 @@ impl Own {
         &self.by_type[kind as usize]
     }
 
-    /// What of a type is different from before.
-    pub(crate) fn changed(&self, before: &Own, kind: Type) -> Vec<Change> {
-        let (old, new) = (before.of(kind), self.of(kind));
+    /// Returns the changes of a type since `before`.
+    pub(crate) fn changed(&self, before: &OwnResources, kind: Type) -> Vec<TargetChange> {
+        let old = before.of(kind);
+        let new = self.of(kind);
         if Arc::ptr_eq(old, new) {
             return Vec::new();
         }
@@ -45,14 +47,14 @@ impl Own {
         let gone = gone.map(|resource| (resource.name.clone(), None));
         let same = |resource: &&Arc<Encoded>| find(old, &resource.name).is_ok_and(|at| old[at] == **resource);
         let fresh = new.iter().filter(|resource| !same(resource));
-        let mut changes: Vec<Change> =
+        let mut changes: Vec<TargetChange> =
             gone.chain(fresh.map(|resource| (resource.name.clone(), Some(resource.clone())))).collect();
         changes.sort_by(|(a, _), (b, _)| a.cmp(b));
         changes
     }
 }
 
-/// Where a resource of this name is, or would be.
+/// Finds the index of the resource of this name, or the index to insert it at.
 pub(crate) fn find(list: &[Arc<Encoded>], name: &str) -> Result<usize, usize> {
     list.binary_search_by(|resource| -> Ordering { (*resource.name).cmp(name) })
 }
@@ -63,7 +65,7 @@ mod tests {
 
     #[test]
     fn resources_are_sorted_by_name_and_each_is_there_once() {
-        let mut own = Own::default();
+        let mut own = OwnResources::default();
         for (name, version) in [("b", 1), ("a", 1), ("c", 1), ("b", 2)] {
             own.insert(Type::Listener, Arc::new(Encoded::new(Type::Listener, name, version, b"")));
         }

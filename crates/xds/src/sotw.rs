@@ -16,25 +16,25 @@ use crate::{
     action::{self, Error, Status},
     delta::MAX_NAMES,
     encoded::{Encoded, version_text},
-    identify::Identity,
+    identify::StreamIdentity,
     message::{ControlPlane, Request, Response},
     nack_message,
     target::{Target, Type},
 };
 
-use channel::{Channel, Set, Verdict};
+use channel::{Channel, ProxyAnswer, Set};
 
-/// What a state-of-the-world stream wants done.
+/// Work that a state-of-the-world stream asks of its server.
 pub type Action = action::Action<Response>;
 
 /// The server's side of one state-of-the-world stream.
 #[derive(Default)]
 pub struct Stream {
     control_plane: Option<ControlPlane>,
-    identity: Identity,
+    identity: StreamIdentity,
     target: Option<Arc<Target>>,
     channels: [Channel; Type::ALL.len()],
-    /// Whether the proxy asked for the endpoints of all clusters it has; `None` when that is to be found out.
+    /// The proxy asked for the endpoints of all its clusters; `None` until that is computed again.
     all_asked: Option<bool>,
     last_nonce: u64,
     closed: bool,
@@ -84,8 +84,8 @@ impl Stream {
         let nonce = request.response_nonce.clone();
         match channel.answer(&request) {
             None => {}
-            Some(Verdict::Acked { resources }) => actions.push(Action::Acked { kind, nonce, resources }),
-            Some(Verdict::Rejected { blamed }) => {
+            Some(ProxyAnswer::Acked { resources }) => actions.push(Action::Acked { kind, nonce, resources }),
+            Some(ProxyAnswer::Rejected { blamed }) => {
                 let message = request.error_detail.as_ref().map(|e| e.message.clone()).unwrap_or_default();
                 actions.push(Action::Rejected { kind, nonce, names: blamed, message });
             }
@@ -126,13 +126,13 @@ impl Stream {
         actions
     }
 
-    /// Where every type stands.
+    /// Returns the status of every type.
     pub fn status(&self) -> Vec<Status> {
         let target = |kind: Type| self.target.as_ref().map(|target| target.of(kind));
         Type::ALL.into_iter().map(|kind| self.channels[kind as usize].status(kind, target(kind))).collect()
     }
 
-    /// How often a resource was looked at since the stream began, for proving that cost follows change.
+    /// Number of visits to resources since the stream began; proves that cost follows change.
     pub fn visits(&self) -> u64 {
         self.channels.iter().map(Channel::visits).sum()
     }
@@ -208,7 +208,7 @@ impl Stream {
         settled(Type::Listener) && settled(Type::Route)
     }
 
-    /// Whether everything that listeners and routes may point to is there and has its endpoints.
+    /// True if the proxy has every cluster that listeners and routes may use, and its endpoints.
     fn clusters_are_usable(&mut self, target: &Target, in_use: bool) -> bool {
         let [clusters, endpoints, ..] = &mut self.channels;
         !clusters.is_waiting()
@@ -219,10 +219,11 @@ impl Stream {
             && self.all_asked(target)
     }
 
-    /// Whether the proxy asked for the endpoints of all clusters it has.
+    /// True if the proxy asked for the endpoints of all its clusters.
     fn all_asked(&mut self, target: &Target) -> bool {
         let [clusters, endpoints, ..] = &self.channels;
-        let (wanted, assigned) = (target.of(Type::Cluster), target.of(Type::Endpoint));
+        let wanted = target.of(Type::Cluster);
+        let assigned = target.of(Type::Endpoint);
         *self.all_asked.get_or_insert_with(|| {
             let names = clusters.accepted.resources.iter().map(|cluster| &cluster.name);
             let mut discovered =

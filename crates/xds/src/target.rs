@@ -1,4 +1,4 @@
-//! What a proxy should have: its own resources over those it shares with proxies that call the same.
+//! Resources that a proxy should have: its own over those it shares with proxies that call the same.
 
 use std::{cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
 
@@ -6,7 +6,7 @@ use imbl::{OrdMap, ordmap::DiffItem};
 
 use crate::{
     encoded::Encoded,
-    own::{Own, find},
+    own::{OwnResources, find},
 };
 
 /// The kinds of resources that are discovered, in the order in which they are made before they are used.
@@ -36,7 +36,7 @@ impl Type {
         Type::ALL.into_iter().find(|t| t.url() == url)
     }
 
-    /// Whether a proxy that names nothing in its first request means everything.
+    /// True if a first request without names subscribes to everything.
     pub(crate) fn empty_means_all(self) -> bool {
         matches!(self, Type::Cluster | Type::Listener)
     }
@@ -94,7 +94,7 @@ impl Layer {
 /// cluster; a cluster whose endpoints are in the target is one that discovers them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
-    pub own: Own,
+    pub own: OwnResources,
     pub shared: Arc<Layer>,
 }
 
@@ -110,15 +110,15 @@ impl Target {
 
     /// The names that are in only one of both, or in both with different versions, with what they stand for now. A
     /// name may be listed twice.
-    pub(crate) fn changed(&self, before: &Target, kind: Type) -> Vec<Change> {
+    pub(crate) fn changed(&self, before: &Target, kind: Type) -> Vec<TargetChange> {
         let at = kind as usize;
         let of_own = self.own.changed(&before.own, kind);
         // What is gone from the proxy's own may be there for all.
-        let resolve = |(name, now): Change| {
+        let resolve = |(name, now): TargetChange| {
             let now = now.or_else(|| self.shared.by_type[at].get(&name).cloned());
             (name, now)
         };
-        let mut changes: Vec<Change> = of_own.into_iter().map(resolve).collect();
+        let mut changes: Vec<TargetChange> = of_own.into_iter().map(resolve).collect();
         if !Arc::ptr_eq(&before.shared, &self.shared) {
             let shared = changed(&before.shared.by_type[at], &self.shared.by_type[at]);
             let own = self.own.of(kind);
@@ -127,7 +127,7 @@ impl Target {
         changes
     }
 
-    /// Whether the resources of a type are known to be the same, without looking at them.
+    /// True if the resources of a type are known to be the same, without looking at them.
     pub(crate) fn shares(&self, other: &Target, kind: Type) -> bool {
         let at = kind as usize;
         let same_shared = Arc::ptr_eq(&self.shared, &other.shared)
@@ -137,9 +137,9 @@ impl Target {
 }
 
 /// A name whose resource is another one now; `None` when it is gone.
-pub(crate) type Change = (Arc<str>, Option<Arc<Encoded>>);
+pub(crate) type TargetChange = (Arc<str>, Option<Arc<Encoded>>);
 
-fn changed(before: &Map, after: &Map) -> Vec<Change> {
+fn changed(before: &Map, after: &Map) -> Vec<TargetChange> {
     let change = |difference: DiffItem<'_, '_, Arc<str>, Arc<Encoded>>| match difference {
         DiffItem::Add(_, now) | DiffItem::Update { new: (_, now), .. } => {
             (now.name.clone(), Some(now.clone()))
@@ -192,17 +192,17 @@ impl<'a> Resources<'a> {
             Some(Ok(at)) => at + 1,
             Some(Err(at)) => at,
         };
-        Merged { own: self.own[own..].iter().peekable(), shared: shared.peekable() }
+        MergedLists { own: self.own[own..].iter().peekable(), shared: shared.peekable() }
     }
 }
 
 /// Two sorted lists as one; of equal names the own one counts.
-struct Merged<'a, I: Iterator<Item = &'a Arc<Encoded>>> {
+struct MergedLists<'a, I: Iterator<Item = &'a Arc<Encoded>>> {
     own: Peekable<std::slice::Iter<'a, Arc<Encoded>>>,
     shared: Peekable<I>,
 }
 
-impl<'a, I: Iterator<Item = &'a Arc<Encoded>>> Iterator for Merged<'a, I> {
+impl<'a, I: Iterator<Item = &'a Arc<Encoded>>> Iterator for MergedLists<'a, I> {
     type Item = &'a Arc<Encoded>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -70,7 +70,8 @@ fn answer(
     response: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
 ) -> anyhow::Result<Answer> {
     let mut response = response.with_context(|| format!("no answer for {path}"))?;
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
     let body = response.body_mut().with_config().limit(64 << 20).read_to_string();
     Ok(Answer { status, headers, body: body.with_context(|| format!("half an answer for {path}"))? })
 }

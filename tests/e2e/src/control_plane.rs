@@ -16,11 +16,11 @@ use nix::{
 
 use testkit::postgres::Database;
 
-use crate::{Client, Profile, eventually, own_port, program};
+use crate::{Client, Profile, eventually, own_port, program, show_if_failed};
 
-/// What becomes of what the program says.
+/// Destination of the program's output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Log {
+pub enum OutputReader {
     /// It is written into a file.
     #[default]
     Kept,
@@ -32,34 +32,37 @@ pub enum Log {
     DiskFull,
 }
 
-impl Log {
-    /// Where the program is to write, and what the test must keep meanwhile.
+impl OutputReader {
+    /// Opens stdout and stderr for the program, and the end that the test must keep meanwhile.
     pub fn open(self, path: &Path) -> anyhow::Result<([Stdio; 2], Option<PipeReader>)> {
         Ok(match self {
-            Log::Kept => {
+            OutputReader::Kept => {
                 let log = File::options().create(true).append(true).open(path).context("opening the log")?;
                 ([log.try_clone()?.into(), log.into()], None)
             }
-            Log::DiskFull => {
+            OutputReader::DiskFull => {
                 let full = File::options().write(true).open("/dev/full")?;
                 ([full.try_clone()?.into(), full.into()], None)
             }
-            Log::ReaderGone | Log::Unread => {
+            OutputReader::ReaderGone | OutputReader::Unread => {
                 let (reader, writer) = std::io::pipe()?;
-                ([writer.try_clone()?.into(), writer.into()], (self == Log::Unread).then_some(reader))
+                (
+                    [writer.try_clone()?.into(), writer.into()],
+                    (self == OutputReader::Unread).then_some(reader),
+                )
             }
         })
     }
 }
 
-/// What a test wants to be different from `kuma-cp run` without configuration.
+/// Differences from `kuma-cp run` without configuration.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub environment: BTreeMap<String, String>,
     pub profile: Profile,
     /// The size of a disk of its own, for filling it.
     pub disk: Option<String>,
-    pub log: Log,
+    pub log: OutputReader,
     /// A limit of the system, as `ulimit` spells it, that it cannot raise.
     pub ulimit: Option<&'static str>,
 }
@@ -70,7 +73,7 @@ impl Default for Setup {
             environment: BTreeMap::new(),
             profile: Profile::Same,
             disk: None,
-            log: Log::Kept,
+            log: OutputReader::Kept,
             ulimit: None,
         }
     }
@@ -197,7 +200,7 @@ impl ControlPlane {
         [self.http_port, self.diagnostics_port, self.dp_port]
     }
 
-    /// Where proxies connect.
+    /// URL that proxies connect to.
     pub fn dp_server(&self) -> String {
         format!("https://localhost:{}", self.dp_port)
     }
@@ -239,6 +242,7 @@ impl Drop for ControlPlane {
         // Both fail when it has ended already, which is what is wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        show_if_failed(&format!("kuma-cp ({})", self.address()), &self.log());
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{ControlPlane, DEADLINE, proxy::dataplane_token};
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-/// Where a control plane is, and how to verify it; outlives the process itself.
+/// URL of a control plane and its trust anchor; outlives the process itself.
 #[derive(Debug, Clone)]
 pub struct Address {
     url: String,
@@ -45,13 +45,13 @@ impl Address {
         Address { url: control_plane.dp_server(), authority }
     }
 
-    /// Where discovery streams are opened.
+    /// URL of discovery streams.
     pub fn discovery(&self) -> String {
         format!("{}{METHOD}", self.url)
     }
 }
 
-/// Who a stream says it is.
+/// Identity that a stream claims.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub mesh: String,
@@ -64,7 +64,8 @@ impl Identity {
     /// A proxy that brings its Dataplane along and has a token of its own.
     pub fn of(control_plane: &ControlPlane, dataplane: Value) -> anyhow::Result<Identity> {
         let text = |field: &str| dataplane[field].as_str().unwrap_or("default").to_owned();
-        let (mesh, name) = (text("mesh"), text("name"));
+        let mesh = text("mesh");
+        let name = text("name");
         let token = Some(dataplane_token(control_plane, &mesh, &name)?);
         Ok(Identity { mesh, name, dataplane: Some(dataplane), token })
     }
@@ -85,21 +86,25 @@ impl Identity {
     }
 }
 
-/// What a proxy has: versions by name, for each type.
-pub type Known = HashMap<Type, HashMap<String, String>>;
+/// Resources of a proxy: versions by name, for each type.
+pub type KnownVersions = HashMap<Type, HashMap<String, String>>;
 
 /// An open stream.
 pub struct Stream {
     requests: mpsc::UnboundedSender<DeltaRequest>,
     responses: Streaming<DeltaResponse>,
-    pub known: Known,
-    /// How many bytes of resources came on this stream.
+    pub known: KnownVersions,
+    /// Bytes of resources that came on this stream.
     pub received: HashMap<Type, usize>,
 }
 
 impl Stream {
     /// Connects and asks for all clusters and listeners, saying what is known of them already.
-    pub async fn open(address: &Address, identity: &Identity, known: Known) -> Result<Stream, Status> {
+    pub async fn open(
+        address: &Address,
+        identity: &Identity,
+        known: KnownVersions,
+    ) -> Result<Stream, Status> {
         let (requests, outgoing) = mpsc::unbounded_channel();
         for kind in [Type::Cluster, Type::Listener] {
             let asked = DeltaRequest {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
-/// Where `cargo xtask envoy` puts one when the machine has none.
+/// Path of the Envoy that `cargo xtask envoy` installs if the machine has none.
 const CACHED: &str = "../../.cache/envoy-1.40.0/envoy";
 
 /// `ENVOY_BIN`, or `envoy` on `PATH`, or the one that `cargo xtask envoy` installed.

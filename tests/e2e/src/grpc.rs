@@ -9,9 +9,9 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-/// What a server answered, trailers included.
+/// Answer of a server, trailers included.
 #[derive(Debug)]
-pub struct Answer {
+pub struct GrpcResponse {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -19,13 +19,13 @@ pub struct Answer {
 }
 
 /// One HTTP/2 request to where an outbound listens.
-pub fn call(address: Ipv4Addr, port: u16, path: &str) -> anyhow::Result<Answer> {
+pub fn call(address: Ipv4Addr, port: u16, path: &str) -> anyhow::Result<GrpcResponse> {
     let request = Request::get(format!("http://{address}:{port}{path}")).body(Full::new(Bytes::new()))?;
     exchange((address, port).into(), request)
 }
 
 /// Calls a unary method with a message; the echo server returns the same message.
-pub fn unary(address: Ipv4Addr, port: u16, method: &str, message: &[u8]) -> anyhow::Result<Answer> {
+pub fn unary(address: Ipv4Addr, port: u16, method: &str, message: &[u8]) -> anyhow::Result<GrpcResponse> {
     let request = Request::post(format!("http://{address}:{port}{method}"))
         .header(CONTENT_TYPE, "application/grpc")
         .header("te", "trailers")
@@ -42,7 +42,7 @@ pub fn frame(message: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-fn exchange(address: SocketAddr, mut request: Request<Full<Bytes>>) -> anyhow::Result<Answer> {
+fn exchange(address: SocketAddr, mut request: Request<Full<Bytes>>) -> anyhow::Result<GrpcResponse> {
     *request.version_mut() = Version::HTTP_2;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -53,6 +53,11 @@ fn exchange(address: SocketAddr, mut request: Request<Full<Bytes>>) -> anyhow::R
         let (head, body) = sender.send_request(request).await?.into_parts();
         let body = body.collect().await?;
         let trailers = body.trailers().cloned().unwrap_or_default();
-        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: body.to_bytes(), trailers })
+        Ok(GrpcResponse {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body: body.to_bytes(),
+            trailers,
+        })
     })
 }

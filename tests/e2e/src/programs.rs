@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::ControlPlane;
 
-/// Which build of the programs to run.
+/// Build of the programs to run.
 #[derive(Debug, Clone, Copy)]
 pub enum Profile {
     /// The same profile as the running test.

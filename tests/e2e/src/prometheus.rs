@@ -41,7 +41,8 @@ impl Prometheus {
     }
 
     fn configured(mut config: Value) -> anyhow::Result<Prometheus> {
-        let (address, folder) = (own_address(), tempfile::tempdir()?);
+        let address = own_address();
+        let folder = tempfile::tempdir()?;
         // A document in JSON is one in YAML.
         config["global"] = json!({"scrape_interval": "1s", "evaluation_interval": "1s"});
         let file = folder.path().join("prometheus.json");
@@ -64,7 +65,8 @@ impl Prometheus {
     }
 
     fn wait_until_ready(&mut self) -> anyhow::Result<()> {
-        let (client, mut ended) = (self.client(), None);
+        let client = self.client();
+        let mut ended = None;
         eventually("Prometheus to be ready", || {
             ended = self.child.try_wait().ok().flatten();
             ended.is_some() || client.get("/-/ready").is_ok_and(|answer| answer.status == 200)
@@ -85,7 +87,7 @@ impl Prometheus {
         Ok(groups.iter().filter_map(|group| group["rules"].as_array()).flatten().cloned().collect())
     }
 
-    /// What a query finds at this moment: labels and value of each series.
+    /// Evaluates a query now: labels and value of each series.
     pub fn query(&self, query: &str) -> anyhow::Result<Vec<(Value, f64)>> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let answer = self.client().get(&format!("/api/v1/query?query={encoded}"))?;

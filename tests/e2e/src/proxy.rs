@@ -19,19 +19,18 @@ use nix::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::ports::own_network;
 
-use crate::{ControlPlane, Log, Profile, envoy, eventually, own_port, program};
+use crate::{ControlPlane, OutputReader, Profile, envoy, eventually, own_port, program, show_if_failed};
 
 /// A loopback address no other part of this test run has.
 pub fn own_address() -> Ipv4Addr {
     static NEXT: AtomicU16 = AtomicU16::new(1);
-    // Test programs run one after the other; those of another run have another process id.
-    let block = u8::try_from(std::process::id() % 200).unwrap_or_default() + 20;
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    Ipv4Addr::new(127, block, high, low)
+    Ipv4Addr::new(127, own_network(), high, low)
 }
 
-/// What a proxy is started with.
+/// Environment and flags that a proxy is started with.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub environment: Vec<(String, String)>,
@@ -43,7 +42,7 @@ pub struct Options {
     pub control_plane: Option<String>,
     /// More flags for the agent.
     pub arguments: Vec<String>,
-    pub log: Log,
+    pub log: OutputReader,
 }
 
 /// A running agent and its Envoy.
@@ -76,7 +75,8 @@ impl RunningProxy {
         options: &Options,
     ) -> anyhow::Result<RunningProxy> {
         let text = |field: &str| dataplane[field].as_str().unwrap_or("default").to_owned();
-        let (mesh, name) = (text("mesh"), text("name"));
+        let mesh = text("mesh");
+        let name = text("name");
         let work_dir = tempfile::tempdir()?;
         let file = |file: &str, content: &str| -> anyhow::Result<PathBuf> {
             let path = work_dir.path().join(file);
@@ -87,7 +87,8 @@ impl RunningProxy {
             Some(token) => token.clone(),
             None => token_with_labels(control_plane, &mesh, &name, &dataplane["labels"])?,
         };
-        let (token, dataplane) = (file("token", &token)?, file("dataplane.json", &dataplane.to_string())?);
+        let token = file("token", &token)?;
+        let dataplane = file("dataplane.json", &dataplane.to_string())?;
         let ([stdout, stderr], unread) = options.log.open(&work_dir.path().join("agent.log"))?;
         let readiness_port = own_port()?;
         let address = options.control_plane.clone().unwrap_or_else(|| control_plane.dp_server());
@@ -162,7 +163,7 @@ impl RunningProxy {
         self.child.id()
     }
 
-    /// Where the agent says whether it is ready.
+    /// Port of the agent's readiness endpoint.
     pub fn readiness_port(&self) -> u16 {
         self.readiness_port
     }
@@ -224,6 +225,7 @@ impl Drop for RunningProxy {
         // Its Envoy dies with it; both calls fail when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        show_if_failed(&format!("kuma-dp {}", self.name), &self.log());
     }
 }
 

@@ -1,13 +1,15 @@
 //! Makes inputs that are almost valid: a valid one with a few changes, in its structure or in its bytes.
 //!
 //! Everything depends on a seed, so that what fails once fails again.
+//!
+//! Invariant: every input is answered, a refusal has a reason, nothing panics, and what is kept is bounded.
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
 
-/// How deep a nest of lists is that replaces a value. Parsers count, or their stack overflows.
+/// Depth of a nest of lists that replaces a value. Parsers count, or their stack overflows.
 const DEPTH: usize = 200;
-/// How long a text is that replaces a value.
+/// Length of a text that replaces a value.
 const LENGTH: usize = 5000;
 
 /// A source of changes.
@@ -26,7 +28,7 @@ impl Mutator {
         &items[self.random.random_range(0..items.len())]
     }
 
-    /// Whether something happens that happens once in `times`.
+    /// True once in `times`, at random.
     pub fn once_in(&mut self, times: u32) -> bool {
         self.random.random_ratio(1, times)
     }

@@ -23,7 +23,8 @@ use crate::{
 };
 use row::{Row, Sums, milliseconds};
 
-/// How often the proxies are looked at while something is awaited. Their own clocks tell when it came.
+/// Interval at which the proxies are looked at while something is awaited. Their own clocks tell when it
+/// came.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Everything that can be chosen about a run.
@@ -33,16 +34,16 @@ pub struct Options {
     pub behaviour: Behaviour,
     pub calls: Calls,
     pub seed: u64,
-    /// How long a workload that goes on for a while does.
+    /// Duration of a workload that goes on for a while.
     pub lasting: Duration,
-    /// How long a change may take to arrive before the row says that it did not.
+    /// Time after which a change counts as not arrived.
     pub patience: Duration,
-    /// Where to put what the control plane has logged.
+    /// File for the log of the control plane.
     pub log: Option<PathBuf>,
 }
 
 /// Something written, and how a proxy that has it is recognised.
-pub struct Change {
+pub struct MeasuredChange {
     pub write: Write,
     pub marker: Marker,
 }
@@ -64,7 +65,7 @@ impl Write {
     }
 }
 
-/// What the floor is asked to do for a row.
+/// Task of the floor for a row.
 enum Script {
     /// Connect all proxies and send them this.
     Cold(Vec<Bytes>),
@@ -113,7 +114,8 @@ impl Bench {
     }
 
     async fn write_mesh(&mut self) -> anyhow::Result<()> {
-        let (rest, topology) = (self.rest.clone(), self.topology.clone());
+        let rest = self.rest.clone();
+        let topology = self.topology.clone();
         let stored = if self.options.behaviour.brings_dataplane { topology.size.proxies } else { 0 };
         let started = Instant::now();
         let written = tokio::task::spawn_blocking(move || -> anyhow::Result<()> {
@@ -122,7 +124,8 @@ impl Bench {
             rest.put_all(topology.dataplanes() - stored, |index| topology.dataplane(stored + index))
         });
         written.await??;
-        let (services, rest) = (self.topology.size.services, self.rest.clone());
+        let services = self.topology.size.services;
+        let rest = self.rest.clone();
         while stored == 0 && rest.total(&format!("/meshes/{MESH}/meshservices"))? < services {
             ensure!(
                 started.elapsed() < Duration::from_secs(600),
@@ -142,7 +145,8 @@ impl Bench {
     }
 
     async fn rest_within(&mut self, limit: Duration) -> anyhow::Result<()> {
-        let (start, mut before) = (Instant::now(), self.meter.read()?);
+        let start = Instant::now();
+        let mut before = self.meter.read()?;
         while start.elapsed() < limit {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let now = self.meter.read()?;
@@ -204,9 +208,10 @@ impl Bench {
         name: (&str, &str),
         affected: &[usize],
         quiet: Duration,
-        changes: Vec<Change>,
+        changes: Vec<MeasuredChange>,
     ) -> anyhow::Result<Row> {
-        let (count, concerned) = (changes.len(), self.only(affected));
+        let count = changes.len();
+        let concerned = self.only(affected);
         let mut sums = Sums::default();
         let mut recorded = Vec::new();
         let before = self.begin()?;

@@ -22,16 +22,16 @@ const CONNECT: Duration = Duration::from_secs(60);
 /// The name in the server's certificate.
 pub const SERVER_NAME: &str = "localhost";
 
-/// Where proxies connect, and which certificates they trust.
+/// Address that proxies connect to, and the certificates that they trust.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct ServerAddress {
     pub address: SocketAddr,
     tls: Arc<ClientConfig>,
 }
 
-impl Server {
+impl ServerAddress {
     /// A server whose certificate is in a file, or was signed by one that is.
-    pub fn trusting(address: SocketAddr, authority: &Path) -> anyhow::Result<Server> {
+    pub fn trusting(address: SocketAddr, authority: &Path) -> anyhow::Result<ServerAddress> {
         let mut roots = RootCertStore::empty();
         let reading = || format!("reading the certificate authority {}", authority.display());
         for certificate in CertificateDer::pem_file_iter(authority).with_context(reading)? {
@@ -45,13 +45,13 @@ impl Server {
         tls.alpn_protocols = vec![b"h2".to_vec()];
         // Every proxy is another machine: none has a session of another to resume.
         tls.resumption = rustls::client::Resumption::disabled();
-        Ok(Server { address, tls: Arc::new(tls) })
+        Ok(ServerAddress { address, tls: Arc::new(tls) })
     }
 }
 
 pub type Requests = mpsc::UnboundedSender<Vec<Bytes>>;
 
-/// How a stream that was open, or should have been, ended.
+/// End of a stream that was open, or should have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The server said why.
@@ -82,7 +82,7 @@ impl End {
 
 /// Opens a stream; the first requests go out with it.
 pub async fn open(
-    server: &Server,
+    server: &ServerAddress,
     variant: Variant,
     opening: Vec<Bytes>,
 ) -> Result<(Requests, Streaming<Bytes>), End> {
@@ -111,7 +111,7 @@ pub async fn open(
     Ok((requests, responses))
 }
 
-async fn connect(server: &Server) -> anyhow::Result<hyper::client::conn::http2::SendRequest<Body>> {
+async fn connect(server: &ServerAddress) -> anyhow::Result<hyper::client::conn::http2::SendRequest<Body>> {
     let stream = TcpStream::connect(server.address).await.context("connecting")?;
     stream.set_nodelay(true)?;
     let name = ServerName::try_from(SERVER_NAME)?;

@@ -19,16 +19,16 @@ use nix::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::connection::{SERVER_NAME, Server};
+use crate::connection::{SERVER_NAME, ServerAddress};
 
-/// How long a start or a single request may take.
+/// Time limit of a start or a single request.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// How many resources are written at the same time.
+/// Number of resources that are written at the same time.
 const WRITERS: usize = 8;
-/// How often a resource is written that others write at the same time.
+/// Attempts to write a resource that others write at the same time.
 const ATTEMPTS: usize = 20;
 
-/// Which program, and how it is configured.
+/// Program, and its configuration.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub program: PathBuf,
@@ -94,10 +94,10 @@ impl ControlPlane {
         Rest::new(format!("http://127.0.0.1:{}", self.ports.http))
     }
 
-    /// Where proxies connect.
-    pub fn server(&self) -> anyhow::Result<Server> {
+    /// Returns the server that proxies connect to.
+    pub fn server(&self) -> anyhow::Result<ServerAddress> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.proxies));
-        Server::trusting(address, &certificate(self.folder.path()))
+        ServerAddress::trusting(address, &certificate(self.folder.path()))
     }
 
     pub fn log(&self) -> String {
@@ -247,7 +247,7 @@ impl Rest {
         })
     }
 
-    /// How many resources of a collection there are.
+    /// Returns the number of resources in a collection.
     pub fn total(&self, collection: &str) -> anyhow::Result<usize> {
         let list: Value = serde_json::from_str(&self.get(&format!("{collection}?size=1"))?)?;
         let total = list["total"].as_u64().with_context(|| format!("{collection} has no total"))?;
@@ -261,7 +261,8 @@ impl Rest {
 
 fn path_of(resource: &Value) -> anyhow::Result<String> {
     let text = |field: &str| resource[field].as_str().with_context(|| format!("no {field} in {resource}"));
-    let (kind, name) = (text("type")?, text("name")?);
+    let kind = text("type")?;
+    let name = text("name")?;
     if kind == "Mesh" {
         return Ok(format!("/meshes/{name}"));
     }

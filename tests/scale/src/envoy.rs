@@ -14,10 +14,13 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     scan,
     texts::{Id, Texts},
-    wire::{Any, DeltaRequest, DeltaResponse, Entry, Kind, Resource, RpcStatus, WorldRequest, WorldResponse},
+    wire::{
+        Any, DeltaRequest, DeltaResponse, Kind, MapEntry, RpcStatus, WireResource, WorldRequest,
+        WorldResponse,
+    },
 };
 
-/// Which variant of the protocol it speaks.
+/// Variant of the protocol that it speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize)]
 pub enum Variant {
     /// Changes only.
@@ -44,7 +47,7 @@ pub struct Envoy {
 #[derive(Debug, Default)]
 struct Type {
     asked: bool,
-    /// What is subscribed; empty for clusters and listeners, of which it wants all.
+    /// Subscribed names; empty for clusters and listeners, of which it wants all.
     names: HashSet<Id>,
     has: HashMap<Id, Content>,
     version: Bytes,
@@ -57,7 +60,7 @@ struct Content {
     hash: u64,
 }
 
-/// What came of a response.
+/// Outcome of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseOutcome {
     pub kind: Kind,
@@ -74,7 +77,7 @@ pub struct Item {
     pub version: Bytes,
     /// `None` when it is removed.
     pub body: Option<Bytes>,
-    /// How many bytes of the response it takes.
+    /// Number of bytes of the response that it takes.
     length: usize,
 }
 
@@ -120,7 +123,8 @@ impl Envoy {
         requests
     }
 
-    /// How many destinations it can call: their clusters, endpoints and listeners are there.
+    /// Returns the number of destinations that it can call: their clusters, endpoints and listeners are
+    /// there.
     pub fn destinations(&self) -> usize {
         let endpoints = &self.types[Kind::Endpoint as usize];
         let listeners = self.types[Kind::Listener as usize].has.len();
@@ -131,7 +135,7 @@ impl Envoy {
         if complete { endpoints.has.len().min(listeners) } else { 0 }
     }
 
-    /// How many resources it has.
+    /// Returns the number of its resources.
     pub fn resources(&self) -> usize {
         self.types.iter().map(|of| of.has.len()).sum()
     }
@@ -145,7 +149,8 @@ impl Envoy {
     ) -> anyhow::Result<ResponseOutcome> {
         let update = self.parse(raw, texts)?;
         let kind = update.kind;
-        let (mut changed, mut needed) = (false, update.overhead);
+        let mut changed = false;
+        let mut needed = update.overhead;
         let mut next = Next::default();
         for item in &update.items {
             look(kind, item);
@@ -189,7 +194,7 @@ impl Envoy {
         }
     }
 
-    /// Whether the item was news.
+    /// Stores an item. Returns true if it was news.
     fn keep(&mut self, kind: Kind, item: &Item, texts: &mut Texts, next: &mut Next) -> bool {
         let id = texts.id(&item.name);
         let Some(body) = &item.body else {
@@ -287,7 +292,7 @@ impl Envoy {
                 // Envoy tells what it has when it opens a stream, and never again.
                 let opening = of.nonce.is_empty();
                 let known = of.has.iter().filter(|_| opening);
-                let entry = |(name, content): (&Id, &Content)| Entry {
+                let entry = |(name, content): (&Id, &Content)| MapEntry {
                     key: texts.text(*name),
                     value: texts.text(content.version),
                 };
@@ -303,7 +308,8 @@ impl Envoy {
             }
             Variant::World => {
                 let names = texts.all(of.names.iter().copied());
-                let (version, nonce) = (of.version.clone(), of.nonce.clone());
+                let version = of.version.clone();
+                let nonce = of.nonce.clone();
                 WorldRequest { version, node, names, type_url, nonce, error: None }.encode_to_vec()
             }
         };
@@ -311,7 +317,7 @@ impl Envoy {
     }
 }
 
-/// What a response makes necessary.
+/// Requests that a response makes necessary.
 #[derive(Default)]
 struct Next {
     subscribe: Vec<Id>,
@@ -336,7 +342,7 @@ fn parse_delta(raw: &Bytes) -> anyhow::Result<Update> {
     let mut items = Vec::with_capacity(response.resources.len() + response.removed.len());
     for encoded in response.resources {
         let length = encoded.len();
-        let Resource { name, version, any } = Resource::decode(encoded)?;
+        let WireResource { name, version, any } = WireResource::decode(encoded)?;
         items.push(Item { name, version, body: Some(any.unwrap_or_default().value), length });
     }
     items.extend(response.removed.into_iter().map(Item::removed));

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 
 use crate::{
-    connection::{End, Server},
+    connection::{End, ServerAddress},
     envoy::{Envoy, Variant},
     texts::Texts,
     topology::{MESH, Topology},
@@ -25,13 +25,13 @@ use crate::{
 
 pub use window::{Marker, Tally};
 
-/// How the proxies behave.
+/// Behaviour of the proxies.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Behaviour {
     pub variant: Variant,
     /// The share of responses that are rejected, from 0 to 1.
     pub rejects: f64,
-    /// The share of proxies that read slowly, from 0 to 1, and how long they pause before each response.
+    /// Share of proxies that read slowly, from 0 to 1, and their pause before each response.
     pub slow: f64,
     pub pause: Duration,
     /// Each proxy brings its Dataplane along instead of finding it stored.
@@ -44,13 +44,13 @@ pub struct Fleet {
 }
 
 struct Shared {
-    server: Server,
+    server: ServerAddress,
     behaviour: Behaviour,
     texts: Mutex<Texts>,
     slots: Vec<Slot>,
-    /// How many destinations a proxy calls.
+    /// Number of destinations that a proxy calls.
     destinations: usize,
-    /// What is looked for in responses.
+    /// Marker that is looked for in responses.
     marker: ArcSwap<Option<Marker>>,
     born: Instant,
     /// Nanoseconds after `born` when anything was received last.
@@ -66,12 +66,12 @@ struct Slot {
     slow: bool,
 }
 
-/// How streams ended.
+/// Ends of streams.
 #[derive(Debug, Clone, Default)]
 pub struct Ends {
-    /// Each reason, and how often.
+    /// Reasons, each with the number of its streams.
     pub reasons: BTreeMap<String, usize>,
-    /// How many of these were none.
+    /// Number of ends without a reason.
     pub silent: usize,
 }
 
@@ -88,7 +88,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Fleet {
     /// Proxies of a topology, none of them connected.
-    pub fn new(server: Server, behaviour: Behaviour, topology: &Topology) -> Fleet {
+    pub fn new(server: ServerAddress, behaviour: Behaviour, topology: &Topology) -> Fleet {
         let secrets: Vec<Bytes> = [
             format!("identity_cert:secret:{MESH}"),
             format!("mesh_ca:secret:{MESH}"),
@@ -163,17 +163,17 @@ impl Fleet {
         self.shared.connected.load(Ordering::Relaxed)
     }
 
-    /// How streams ended since the last time somebody asked.
+    /// Returns the ends of streams since the last call.
     pub fn take_ends(&self) -> Ends {
         std::mem::take(&mut lock(&self.shared.ends))
     }
 
-    /// How many resources all proxies have together.
+    /// Returns the number of resources of all proxies together.
     pub fn resources(&self) -> usize {
         self.shared.slots.iter().map(|slot| lock(&slot.envoy).resources()).sum()
     }
 
-    /// How many proxies have been able to call all their destinations since counting began.
+    /// Returns the number of proxies that have been able to call all their destinations since counting began.
     pub fn synced(&self) -> usize {
         self.shared.slots.iter().filter(|slot| lock(&slot.tally).synced.is_some()).count()
     }
@@ -199,7 +199,7 @@ impl Fleet {
         lock(&self.shared.slots[proxy].tally).clone()
     }
 
-    /// How long nothing has been received.
+    /// Returns the time since anything was received.
     pub fn quiet_for(&self) -> Duration {
         let last = Duration::from_nanos(self.shared.last_response.load(Ordering::Relaxed));
         self.shared.born.elapsed().saturating_sub(last)

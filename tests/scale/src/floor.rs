@@ -1,9 +1,9 @@
 //! The floor: a server that does nothing but push the same bytes.
 //!
-//! It speaks the same protocol over the same libraries as the control plane (tonic and rustls with
-//! aws-lc-rs) and sends what the control plane was recorded sending, encoded before. It computes nothing,
-//! looks at nothing but type and nonce of a request, and shares all bytes between proxies. What it costs is
-//! what any control plane on these libraries must cost.
+//! It speaks the same protocol over the same libraries as the control plane (tonic and rustls with aws-lc-rs)
+//! and sends what the control plane was recorded sending, encoded before. It computes nothing, looks at
+//! nothing but type and nonce of a request, and shares all bytes between proxies. Any control plane on these
+//! libraries must cost at least as much.
 
 pub mod process;
 
@@ -45,9 +45,9 @@ type Outgoing = mpsc::Sender<Result<Vec<Bytes>, Status>>;
 
 #[derive(Default)]
 struct State {
-    /// What every proxy that connects is sent.
+    /// Responses to every proxy that connects.
     cold: Script,
-    /// How to push to the streams that are open, in the order in which they were opened.
+    /// Senders to the open streams, in the order in which they were opened.
     streams: Vec<mpsc::UnboundedSender<Script>>,
 }
 
@@ -83,7 +83,8 @@ fn obey(state: &Shared, command: &str) -> anyhow::Result<()> {
     match words.as_slice() {
         ["cold", file] => lock(state).cold = script(Path::new(file))?,
         ["push", count, file] => {
-            let (script, count) = (script(Path::new(file))?, count.parse()?);
+            let script = script(Path::new(file))?;
+            let count = count.parse()?;
             let mut state = lock(state);
             // Those that are gone leave a closed channel.
             state.streams.retain(|stream| !stream.is_closed());
@@ -204,7 +205,8 @@ async fn serve(state: Shared, mut incoming: Streaming<Bytes>, outgoing: Outgoing
 /// The type of a request, and whether it acknowledges something.
 fn read(request: &Bytes) -> Option<(Kind, bool)> {
     // The first request carries a node, which is skipped as any server may.
-    let (mut kind, mut nonce) = (None, false);
+    let mut kind = None;
+    let mut nonce = false;
     for (field, value) in scan::fields(request) {
         match (field, value) {
             (2, scan::Value::Bytes(url)) => kind = Kind::by_url(url),

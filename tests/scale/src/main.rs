@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use scale::{
-    bench::{Bench, Options, row::Row, workloads::Workload},
+    bench::{Bench, Options, row::Row, workloads::BenchWorkload},
     control_plane::Setup,
     envoy::Variant,
     fleet::Behaviour,
@@ -58,14 +58,14 @@ struct Run {
     cells: Vec<Size>,
     /// Without it, those that are planned for the cell, or W1, W2 and W3.
     #[arg(long = "workload", value_delimiter = ',', ignore_case = true)]
-    workloads: Vec<Workload>,
+    workloads: Vec<BenchWorkload>,
     /// The control plane's program; any that is configured as Kuma is.
     #[arg(long, default_value = "target/release/kuma-cp")]
     cp_bin: PathBuf,
     /// One more variable of its environment, as NAME=VALUE; may be repeated.
     #[arg(long = "cp-env")]
     cp_env: Vec<String>,
-    /// Where to put what the control plane of the last cell has logged.
+    /// File for the log of the last cell's control plane.
     #[arg(long)]
     cp_log: Option<PathBuf>,
     /// memory, sqlite or postgres; without it, memory, or sqlite for what needs a store that lasts.
@@ -83,25 +83,25 @@ struct Run {
     /// The share of proxies that read slowly.
     #[arg(long, default_value_t = 0.0)]
     slow: f64,
-    /// How many milliseconds those pause before each response.
+    /// Milliseconds that those pause before each response.
     #[arg(long, default_value_t = 1000)]
     pause: u64,
     /// Proxies bring their Dataplanes along instead of finding them stored.
     #[arg(long)]
     bring_dataplanes: bool,
-    /// How many seconds a workload goes on that goes on for a while.
+    /// Seconds that a workload goes on that goes on for a while.
     #[arg(long, default_value_t = 5)]
     lasting: u64,
-    /// How many seconds a change may take to arrive.
+    /// Seconds that a change may take to arrive.
     #[arg(long, default_value_t = 180)]
     patience: u64,
     /// Leave the floor out.
     #[arg(long)]
     no_floor: bool,
-    /// Where to write the rows as JSON.
+    /// File for the rows as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Where to write the page of the documentation, with a plot next to it.
+    /// File for the page of the documentation, with a plot next to it.
     #[arg(long)]
     page: Option<PathBuf>,
 }
@@ -186,7 +186,10 @@ fn cells(run: &Run) -> anyhow::Result<Vec<Cell>> {
     let mut cells = plan::cells()?;
     if !run.cells.is_empty() {
         let planned = |size: &Size| cells.iter().find(|cell| cell.size == *size).cloned();
-        let usual = |size: Size| Cell { size, workloads: vec![Workload::W1, Workload::W2, Workload::W3] };
+        let usual = |size: Size| Cell {
+            size,
+            workloads: vec![BenchWorkload::W1, BenchWorkload::W2, BenchWorkload::W3],
+        };
         cells = run.cells.iter().map(|size| planned(size).unwrap_or_else(|| usual(*size))).collect();
     }
     if !run.workloads.is_empty() {
@@ -214,7 +217,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-/// Which processors, how many, and how busy they were, whatever with.
+/// Describes the machine: model and number of processors, and their load, whatever with.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -225,8 +228,8 @@ fn machine() -> String {
     format!("{count} processors ({model}); load average of the last 15 minutes of the run: {load}")
 }
 
-fn options(run: &Run, workloads: &[Workload]) -> anyhow::Result<Options> {
-    let lasts = workloads.contains(&Workload::W8);
+fn options(run: &Run, workloads: &[BenchWorkload]) -> anyhow::Result<Options> {
+    let lasts = workloads.contains(&BenchWorkload::W8);
     let store = run.store.clone().unwrap_or_else(|| if lasts { "sqlite" } else { "memory" }.to_owned());
     let variable = |text: &String| {
         let (name, value) =

@@ -1,9 +1,9 @@
-//! What `cargo xtask bench scale` measures when no cell is named.
+//! Measurements of `cargo xtask bench scale` when no cell is named.
 
 use anyhow::Context;
 
 use crate::{
-    bench::workloads::Workload::{self, Toggle, W0, W1, W2, W3, W4, W5, W7, W8, W9},
+    bench::workloads::BenchWorkload::{self, Toggle, W0, W1, W2, W3, W4, W5, W7, W8, W9},
     topology::Size,
 };
 
@@ -11,12 +11,12 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Cell {
     pub size: Size,
-    pub workloads: Vec<Workload>,
+    pub workloads: Vec<BenchWorkload>,
 }
 
 /// Full meshes of three sizes; one change seen by as many proxies among few services and among many; many
 /// proxies with few destinations each; many that come back at once.
-const CELLS: &[(&str, &[Workload])] = &[
+const CELLS: &[(&str, &[BenchWorkload])] = &[
     (SMALL, &[W1, W0, W2, W3, W4, W5, W7, Toggle]),
     (MIDDLE, &[W1, W2, W3]),
     (LARGE, &[W1, W2, W3, W9]),
@@ -35,7 +35,7 @@ pub const MANY_PROXIES: &str = "10000x5000d50";
 pub const RECONNECTING: &str = "5000x1000d20";
 
 pub fn cells() -> anyhow::Result<Vec<Cell>> {
-    let cell = |(size, workloads): &(&str, &[Workload])| {
+    let cell = |(size, workloads): &(&str, &[BenchWorkload])| {
         let size = size.parse().with_context(|| format!("the cell {size}"))?;
         Ok(Cell { size, workloads: workloads.to_vec() })
     };

@@ -1,11 +1,11 @@
-//! What a process costs, as the kernel counts it.
+//! Cost of a process, as the kernel counts it.
 
 use std::{collections::HashMap, fs, time::Duration};
 
 use anyhow::Context;
 use serde::Serialize;
 
-/// What a process has used so far.
+/// Resources that a process has used so far.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Usage {
     /// On any processor, in user space and in the kernel.

@@ -17,13 +17,13 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    connection::Server,
+    connection::ServerAddress,
     fleet::{Behaviour, Fleet, Marker},
     topology::{Calls, Size, Topology},
     wire::Kind,
 };
 
-/// How long anything may take before the command fails.
+/// Time after which the command fails.
 const DEADLINE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -57,18 +57,18 @@ pub struct Content {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Answer {
+pub enum RemoteAnswer {
     Done,
     Late(String),
     Counted(Counted),
 }
 
-/// What was received since counting began, proxy by proxy.
+/// Counts of what was received since counting began, proxy by proxy.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Counted {
     pub proxies: Vec<Received>,
     pub resources: usize,
-    /// How streams ended, and how many without a reason.
+    /// Reasons for ends of streams, each with its number; `silent_ends` had none.
     pub ends: BTreeMap<String, usize>,
     pub silent_ends: usize,
 }
@@ -86,7 +86,7 @@ pub struct Received {
 pub fn serve(address: SocketAddr, authority: &Path, size: Size) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let topology = Topology::new(size, Calls::default(), SEED);
-    let server = Server::trusting(address, authority)?;
+    let server = ServerAddress::trusting(address, authority)?;
     let fleet = Fleet::new(server, Behaviour::default(), &topology);
     let mut awaited = Vec::new();
     for line in std::io::stdin().lines() {
@@ -98,10 +98,10 @@ pub fn serve(address: SocketAddr, authority: &Path, size: Size) -> anyhow::Resul
     Ok(())
 }
 
-/// What both sides make the topology from.
+/// Seed from which both sides make the topology.
 pub const SEED: u64 = 1;
 
-async fn obey(fleet: &Fleet, command: Command, awaited: &mut Vec<usize>) -> Answer {
+async fn obey(fleet: &Fleet, command: Command, awaited: &mut Vec<usize>) -> RemoteAnswer {
     match command {
         Command::Start { proxies, fresh } => {
             fleet.begin(None);
@@ -114,34 +114,34 @@ async fn obey(fleet: &Fleet, command: Command, awaited: &mut Vec<usize>) -> Answ
         }
         Command::Stop { proxies } => {
             fleet.stop(proxies).await;
-            Answer::Done
+            RemoteAnswer::Done
         }
         Command::Reset => {
             fleet.begin(None);
-            Answer::Done
+            RemoteAnswer::Done
         }
         Command::Expect { proxies, content } => {
             *awaited = proxies;
             fleet.look_for(Marker::any(content.kind).with(&content.with));
-            Answer::Done
+            RemoteAnswer::Done
         }
         Command::Arrived => {
             until("the change to arrive", || awaited.iter().all(|proxy| fleet.tally(*proxy).marked.is_some()))
                 .await
         }
-        Command::Count => Answer::Counted(count(fleet)),
+        Command::Count => RemoteAnswer::Counted(count(fleet)),
     }
 }
 
-async fn until(what: &str, done: impl Fn() -> bool) -> Answer {
+async fn until(what: &str, done: impl Fn() -> bool) -> RemoteAnswer {
     let deadline = Instant::now() + DEADLINE;
     while !done() {
         if Instant::now() > deadline {
-            return Answer::Late(format!("waited {DEADLINE:?} for {what}"));
+            return RemoteAnswer::Late(format!("waited {DEADLINE:?} for {what}"));
         }
         tokio::time::sleep(POLL).await;
     }
-    Answer::Done
+    RemoteAnswer::Done
 }
 
 fn count(fleet: &Fleet) -> Counted {
@@ -164,19 +164,19 @@ fn count(fleet: &Fleet) -> Counted {
 }
 
 /// The other end: proxies in a child process.
-pub struct Proxies {
+pub struct RemoteProxies {
     child: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
-impl Proxies {
+impl RemoteProxies {
     pub fn spawn(
         program: &Path,
         address: SocketAddr,
         authority: &Path,
         size: Size,
-    ) -> anyhow::Result<Proxies> {
+    ) -> anyhow::Result<RemoteProxies> {
         let mut child = Program::new(program)
             .args(["proxies", "--address", &address.to_string(), "--cell", &size.to_string(), "--authority"])
             .arg(authority)
@@ -185,25 +185,25 @@ impl Proxies {
             .spawn()
             .context("starting simulated proxies")?;
         let (commands, answers) = child.stdin.take().zip(child.stdout.take()).context("no pipes")?;
-        Ok(Proxies { child, commands, answers: BufReader::new(answers) })
+        Ok(RemoteProxies { child, commands, answers: BufReader::new(answers) })
     }
 
     /// Carries out a command, or says why it was not.
     pub fn command(&mut self, command: &Command) -> anyhow::Result<()> {
         match self.ask(command)? {
-            Answer::Late(what) => bail!("{command:?}: {what}"),
-            Answer::Done | Answer::Counted(_) => Ok(()),
+            RemoteAnswer::Late(what) => bail!("{command:?}: {what}"),
+            RemoteAnswer::Done | RemoteAnswer::Counted(_) => Ok(()),
         }
     }
 
     pub fn count(&mut self) -> anyhow::Result<Counted> {
         match self.ask(&Command::Count)? {
-            Answer::Counted(counted) => Ok(counted),
+            RemoteAnswer::Counted(counted) => Ok(counted),
             other => bail!("no count: {other:?}"),
         }
     }
 
-    fn ask(&mut self, command: &Command) -> anyhow::Result<Answer> {
+    fn ask(&mut self, command: &Command) -> anyhow::Result<RemoteAnswer> {
         writeln!(self.commands, "{}", serde_json::to_string(command)?).context("commanding proxies")?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
@@ -211,7 +211,7 @@ impl Proxies {
     }
 }
 
-impl Drop for Proxies {
+impl Drop for RemoteProxies {
     fn drop(&mut self) {
         // Both fail when it has ended already, which is what is wanted.
         let _ = self.child.kill();

@@ -71,7 +71,9 @@ pub fn name(body: &[u8]) -> Option<&[u8]> {
 /// The name under which a `Cluster` asks for its endpoints, if it does.
 pub fn endpoints_of(cluster: &[u8]) -> Option<&[u8]> {
     const EDS: u64 = 3;
-    let (mut own, mut discovers, mut other) = (None, false, None);
+    let mut own = None;
+    let mut discovers = false;
+    let mut other = None;
     for (field, value) in fields(cluster) {
         match (field, value) {
             (1, Value::Bytes(name)) => own = Some(name),

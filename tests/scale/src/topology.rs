@@ -9,10 +9,10 @@ use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde_json::{Value, json};
 
 pub const MESH: &str = "default";
-/// Where every service listens.
+/// Port of every service.
 const PORT: u16 = 8080;
 
-/// How many proxies and services there are, and how many services each proxy calls.
+/// Number of proxies and services, and the number of services that each proxy calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Size {
     pub proxies: usize,
@@ -55,7 +55,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// How a proxy's Dataplane names what it calls.
+/// Way in which a proxy's Dataplane names the destinations it calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Calls {
     /// Transparent proxying: `reachableBackends` when there is a degree, and everything when there is none.
@@ -85,7 +85,7 @@ impl Topology {
         self.size.proxies.max(self.size.services)
     }
 
-    /// How many services a proxy calls.
+    /// Returns the number of services that a proxy calls.
     pub fn destinations(&self) -> usize {
         self.size.degree.unwrap_or(self.size.services)
     }
@@ -173,10 +173,14 @@ impl Topology {
         if brings_dataplane {
             metadata["dataplane.resource"] = self.dataplane(proxy).to_string().into();
         }
-        let node =
-            Node { id: format!("{MESH}.{name}"), cluster: name, metadata: Some(node::fields(&metadata)) };
-        node.encode_to_vec().into()
+        node_of(&name, &metadata)
     }
+}
+
+/// The encoded `Node` of a proxy that tells this about itself.
+pub fn node_of(name: &str, metadata: &Value) -> Bytes {
+    let metadata = Some(node::fields(metadata));
+    Node { id: format!("{MESH}.{name}"), cluster: name.to_owned(), metadata }.encode_to_vec().into()
 }
 
 /// The address of the `index`th instance after so many changes.
@@ -191,7 +195,7 @@ pub fn mesh() -> Value {
         "mtls": {"enabledBackend": "ca-1", "backends": [backend]}})
 }
 
-/// Who may call: all clients, or none.
+/// Returns a permission for all clients, or for none.
 pub fn permission(name: &str, target: &Value, allowed: bool) -> Value {
     let action = if allowed { "Allow" } else { "Deny" };
     let from = json!([{"targetRef": {"kind": "Mesh"}, "default": {"action": action}}]);
@@ -207,9 +211,11 @@ pub fn timeout(name: &str, target: &Value, seconds: u64) -> Value {
 
 const NANOSECONDS: u64 = 123_456_789;
 
-/// What such a timeout looks like in what proxies get: the fields of a `google.protobuf.Duration`.
+/// Returns the bytes by which such a timeout is recognised in responses: the fields of a
+/// `google.protobuf.Duration`.
 pub fn timeout_marker(seconds: u64) -> Vec<u8> {
-    let (mut marker, nanoseconds) = (vec![0x08], crate::scan::varint(NANOSECONDS));
+    let mut marker = vec![0x08];
+    let nanoseconds = crate::scan::varint(NANOSECONDS);
     marker.extend(crate::scan::varint(seconds));
     marker.push(0x10);
     marker.extend(nanoseconds);
@@ -241,8 +247,8 @@ mod node {
 
     #[derive(Clone, PartialEq, Message)]
     pub struct Value {
-        #[prost(oneof = "Kind", tags = "3, 4, 5, 6")]
-        pub kind: Option<Kind>,
+        #[prost(oneof = "ValueKind", tags = "3, 4, 5, 6")]
+        pub kind: Option<ValueKind>,
     }
 
     #[derive(Clone, PartialEq, Message)]
@@ -252,7 +258,7 @@ mod node {
     }
 
     #[derive(Clone, PartialEq, Oneof)]
-    pub enum Kind {
+    pub enum ValueKind {
         #[prost(string, tag = "3")]
         Text(String),
         #[prost(bool, tag = "4")]
@@ -270,10 +276,10 @@ mod node {
 
     fn value(json: &Json) -> Value {
         let kind = match json {
-            Json::String(text) => Kind::Text(text.clone()),
-            Json::Bool(is) => Kind::Bool(*is),
-            Json::Array(list) => Kind::List(List { values: list.iter().map(value).collect() }),
-            _ => Kind::Struct(fields(json)),
+            Json::String(text) => ValueKind::Text(text.clone()),
+            Json::Bool(is) => ValueKind::Bool(*is),
+            Json::Array(list) => ValueKind::List(List { values: list.iter().map(value).collect() }),
+            _ => ValueKind::Struct(fields(json)),
         };
         Value { kind: Some(kind) }
     }

@@ -51,7 +51,7 @@ pub struct DeltaRequest {
     #[prost(bytes = "bytes", repeated, tag = "4")]
     pub unsubscribe: Vec<Bytes>,
     #[prost(message, repeated, tag = "5")]
-    pub initial_versions: Vec<Entry>,
+    pub initial_versions: Vec<MapEntry>,
     #[prost(bytes = "bytes", tag = "6")]
     pub nonce: Bytes,
     #[prost(message, optional, tag = "7")]
@@ -60,7 +60,7 @@ pub struct DeltaRequest {
 
 /// An entry of a map from string to string.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub struct Entry {
+pub struct MapEntry {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
@@ -89,9 +89,9 @@ pub struct DeltaResponse {
     pub removed: Vec<Bytes>,
 }
 
-/// `Resource` of a delta response.
+/// `WireResource` of a delta response.
 #[derive(Clone, PartialEq, Message)]
-pub struct Resource {
+pub struct WireResource {
     #[prost(bytes = "bytes", tag = "1")]
     pub version: Bytes,
     #[prost(message, optional, tag = "2")]

@@ -32,7 +32,8 @@ pub fn write_page(root: &Path) -> anyhow::Result<()> {
     for names in NAMES {
         let [read, build, change] =
             ["read", "build", "change"].map(|what| median(root, &format!("dns/{what}/{names}")));
-        let (build, change) = (build?, change?);
+        let build = build?;
+        let change = change?;
         writeln!(
             page,
             "| {names} | {:.2} ms | {:.2} ms | {:.2} ms | {:.0} % |",

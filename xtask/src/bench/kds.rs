@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::run;
 
 const PAGE: &str = "docs/reference/benchmarks-kds.md";
-/// What a message may have by default.
+/// Default limit of a message, in bytes.
 const DEFAULT_LIMIT: f64 = 10_485_760.0;
 
 /// A quick run is for seeing that it works, so no page is written of it.
@@ -36,9 +36,12 @@ fn number(within: &Value, name: &str) -> anyhow::Result<f64> {
 }
 
 fn page(measured: &Value) -> anyhow::Result<String> {
-    let (zones, whole) = (number(measured, "zones")?, &measured["everything"]);
+    let zones = number(measured, "zones")?;
+    let whole = &measured["everything"];
     let of = |name: &str| number(whole, name);
-    let (resources, took, floor) = (of("resources")?, of("microseconds")?, of("floorMicroseconds")?);
+    let resources = of("resources")?;
+    let took = of("microseconds")?;
+    let floor = of("floorMicroseconds")?;
     let per_resource = of("bytesPerZone")? / resources;
     let mut page = format!(
         "# Benchmarks of synchronisation\n\nWritten by `cargo xtask bench kds`: a global control plane and {zones} zones \
@@ -71,7 +74,8 @@ fn page(measured: &Value) -> anyhow::Result<String> {
     let rows = measured["changes"].as_array().context("no changes were measured")?;
     let smallest = number(rows.first().context("no changes were measured")?, "microseconds")?;
     for row in rows {
-        let (took, times) = (number(row, "microseconds")?, number(row, "changes")?);
+        let took = number(row, "microseconds")?;
+        let times = number(row, "changes")?;
         writeln!(
             page,
             "| {} | {took:.0} µs | {:.1} µs | {:.2} | {:.2} | {} |",

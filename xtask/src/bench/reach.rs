@@ -34,10 +34,14 @@ fn number(within: &Value, name: &str) -> anyhow::Result<f64> {
 }
 
 fn page(measured: &Value) -> anyhow::Result<String> {
-    let (clients, whole) = (number(measured, "clients")?, &measured["everything"]);
+    let clients = number(measured, "clients")?;
+    let whole = &measured["everything"];
     let of = |name: &str| number(whole, name);
-    let (services, built, floor) = (of("services")?, of("builtMicroseconds")?, of("floorMicroseconds")?);
-    let (change, change_floor) = (of("permissionMicroseconds")?, of("permissionFloorMicroseconds")?);
+    let services = of("services")?;
+    let built = of("builtMicroseconds")?;
+    let floor = of("floorMicroseconds")?;
+    let change = of("permissionMicroseconds")?;
+    let change_floor = of("permissionFloorMicroseconds")?;
     let mut page = format!(
         "# Benchmarks of reachability\n\nWritten by `cargo xtask bench reach`: who may call whom, in one process and on one \
          processor. Every service has one Dataplane, a certificate of its own, and a MeshTrafficPermission with {clients} \
@@ -75,7 +79,8 @@ fn page(measured: &Value) -> anyhow::Result<String> {
     let smallest = rows.first().context("no growth was measured")?;
     for row in rows {
         let cell = |name: &str| -> anyhow::Result<String> {
-            let (took, least) = (number(row, name)?, number(smallest, name)?);
+            let took = number(row, name)?;
+            let least = number(smallest, name)?;
             Ok(format!("{took:.0} µs ({:.2})", took / least))
         };
         writeln!(

@@ -20,7 +20,7 @@ impl Interrupt {
         Ok(Interrupt(wanted))
     }
 
-    /// Whether the user asked for the end.
+    /// True once the user asked for the end.
     pub fn wanted(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

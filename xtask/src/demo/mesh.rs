@@ -1,4 +1,4 @@
-//! What the demo consists of: addresses, and the resources that are applied.
+//! Parts of the demo: addresses, and the resources that are applied.
 
 use std::{
     fs,
@@ -14,11 +14,11 @@ const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Every proxy has the same ports, on an address of its own.
 const INBOUND: u16 = 5050;
 const ADMIN: u16 = 9901;
-/// Where the page is in its namespace. Browsers have no certificate of the mesh, so this port is not redirected.
+/// Port of the page in its namespace. Browsers have no certificate of the mesh, so this port is not redirected.
 const PAGE: u16 = 8080;
-/// Where an agent that has its machine to itself says whether it is ready.
+/// Readiness port of an agent that has its machine to itself.
 const READINESS: u16 = 9902;
-/// What the control plane calls the store: every service has a name like this.
+/// Name of the store in the mesh: every service has a name like this.
 pub const KV: &str = "kv.svc.mesh.local";
 
 pub const MESH: &str = "\
@@ -52,15 +52,15 @@ spec:
               value: spiffe://default/web
 ";
 
-/// Where each process listens.
-pub struct Plan {
+/// Addresses that each process listens at.
+pub struct DemoPlan {
     pub api: SocketAddr,
     pub diagnostics: SocketAddr,
     https: SocketAddr,
     pub dp_server: SocketAddr,
     /// kv first, so that callers find it. One proxy has legacy names, the other one unified names.
     pub proxies: [DemoProxy; 2],
-    /// What web needs to find kv by its name, where nothing is redirected.
+    /// Addresses by which web finds kv by its name, where nothing is redirected.
     pub listed: Option<Listed>,
 }
 
@@ -79,12 +79,13 @@ pub struct Listed {
     pub dns: SocketAddr,
 }
 
-impl Plan {
+impl DemoPlan {
     /// Everything on loopback addresses.
-    pub fn on_loopback() -> anyhow::Result<Plan> {
+    pub fn on_loopback() -> anyhow::Result<DemoPlan> {
         let mut ports = Chooser::default();
         let mut address = |free: &[u16]| anyhow::Ok(SocketAddr::from((ports.own_address(free)?, INBOUND)));
-        let (web, kv) = (address(&[INBOUND, ADMIN])?, address(&[INBOUND, ADMIN])?);
+        let web = address(&[INBOUND, ADMIN])?;
+        let kv = address(&[INBOUND, ADMIN])?;
         let listed = Listed { outbound: address(&[INBOUND])?, dns: ports.choose_for_names(LOCAL, 15053)? };
         let web = DemoProxy {
             service: "web",
@@ -100,11 +101,11 @@ impl Plan {
             readiness: ports.choose(LOCAL, READINESS + 1)?,
             unified_names: false,
         };
-        Plan::of(&mut ports, LOCAL, [kv, web], Some(listed))
+        DemoPlan::of(&mut ports, LOCAL, [kv, web], Some(listed))
     }
 
     /// A namespace for each service; the control plane is outside of them.
-    pub fn in_namespaces(network: &Network) -> anyhow::Result<Plan> {
+    pub fn in_namespaces(network: &Network) -> anyhow::Result<DemoPlan> {
         let proxy = |service, port, unified_names| {
             let address = network.address(service);
             DemoProxy {
@@ -116,7 +117,7 @@ impl Plan {
             }
         };
         let proxies = [proxy("kv", INBOUND, false), proxy("web", PAGE, true)];
-        Plan::of(&mut Chooser::default(), network.host(), proxies, None)
+        DemoPlan::of(&mut Chooser::default(), network.host(), proxies, None)
     }
 
     fn of(
@@ -124,8 +125,8 @@ impl Plan {
         control_plane: Ipv4Addr,
         proxies: [DemoProxy; 2],
         listed: Option<Listed>,
-    ) -> anyhow::Result<Plan> {
-        Ok(Plan {
+    ) -> anyhow::Result<DemoPlan> {
+        Ok(DemoPlan {
             api: ports.choose(LOCAL, 5681)?,
             https: ports.choose(LOCAL, 5682)?,
             diagnostics: ports.choose(LOCAL, 5680)?,
@@ -184,7 +185,7 @@ impl Plan {
     }
 }
 
-/// What web calls, whether or not it knows of its proxy.
+/// URL that web calls, whether or not it knows of its proxy.
 pub fn store_url() -> String {
     format!("http://{KV}:{INBOUND}")
 }

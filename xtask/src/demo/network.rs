@@ -24,7 +24,7 @@ use super::AGENT;
 use crate::run;
 
 const FILE: &str = "network";
-/// Where `ip` keeps the namespaces it made.
+/// Folder of the namespaces that `ip` made.
 const NAMESPACES: &str = "/var/run/netns";
 /// Files that `ip netns exec` shows in place of those in `/etc`, in a folder for each namespace.
 const SHOWN_FILES: &str = "/etc/netns";
@@ -62,7 +62,7 @@ pub fn check() -> anyhow::Result<()> {
     })
 }
 
-/// What was made.
+/// Network namespaces of a demo.
 pub struct Network {
     /// Part of every name, so that two demos do not meet.
     tag: String,
@@ -75,7 +75,8 @@ impl Network {
     pub fn make(home: &Path) -> anyhow::Result<Network> {
         let tag = format!("{:08x}", RandomState::new().hash_one(std::process::id()) >> 32);
         let network = Network { tag, prefix: free_prefix()? };
-        let (bridge, cable) = (network.namespace("bridge"), network.cable());
+        let bridge = network.namespace("bridge");
+        let cable = network.cable();
         let namespaces = SERVICES.iter().map(|service| network.namespace(service)).chain([bridge.clone()]);
         let lines = namespaces.map(|name| format!("netns {name}\n")).chain([format!("link {cable}\n")]);
         let shown = SERVICES.iter().map(|service| format!("etc {}\n", network.namespace(service)));
@@ -165,7 +166,7 @@ impl Network {
         started_by(&[&enter[..], &AS_USER].concat(), program)
     }
 
-    /// What a function finds inside; nothing when the namespace is gone.
+    /// Runs a function inside; `None` when the namespace is gone.
     pub fn enter<T: Send>(&self, service: &str, look: impl FnOnce() -> T + Send) -> Option<T> {
         let namespace = File::open(Path::new(NAMESPACES).join(self.namespace(service))).ok()?;
         std::thread::scope(|scope| {
@@ -245,7 +246,7 @@ fn free_prefix() -> anyhow::Result<[u8; 3]> {
         .context("the machine has routes to 10.77.0.0/24 and all that the demo would take in its place")
 }
 
-/// Whether a route, such as `10.0.0.0/8`, `10.1.2.3` or `default`, leads to some of 256 addresses.
+/// True if a route, such as `10.0.0.0/8`, `10.1.2.3` or `default`, leads to some of 256 addresses.
 fn overlaps([first, second, third]: [u8; 3], route: &str) -> bool {
     let (address, length) = route.split_once('/').unwrap_or((route, "32"));
     let (Ok(address), Ok(length)) = (address.parse::<Ipv4Addr>(), length.parse::<u32>()) else {

@@ -51,7 +51,7 @@ impl Chooser {
     }
 }
 
-/// Whether a GET of this path is answered with 200.
+/// True if a GET of this path is answered with 200.
 pub fn answers_ok(address: SocketAddr, path: &str) -> bool {
     status(address, path).is_some_and(|status| status == 200)
 }

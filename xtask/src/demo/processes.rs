@@ -22,10 +22,10 @@ use nix::{
 use super::restart_file;
 
 const FILE: &str = "processes";
-/// How long a process may take to end before it is killed.
+/// Time for a process to end before it is killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was started, in order.
+/// Processes that were started, in order.
 pub struct Processes {
     home: PathBuf,
     record: File,
@@ -184,14 +184,15 @@ fn read(home: &Path) -> anyhow::Result<Vec<Recorded>> {
     };
     let parse = |line: &str| {
         let mut words = line.splitn(3, ' ');
-        let (pid, started) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let pid = words.next()?.parse().ok()?;
+        let started = words.next()?.parse().ok()?;
         Some(Recorded { pid, started, name: words.next()?.to_owned() })
     };
     // Half a line is from a process that was never started.
     Ok(text.lines().filter_map(parse).filter(|process| process.pid > 1).collect())
 }
 
-/// When a process started; nothing if there is none or it only waits to be buried.
+/// Start time of a process; `None` if there is none or it only waits to be buried.
 fn started(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the name in parentheses, which may contain anything; the state is third,

@@ -1,4 +1,4 @@
-//! What the demo says.
+//! Output of the demo.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -6,7 +6,7 @@ use super::{Demo, is_ready, mesh, stage::Stage};
 use crate::run;
 
 const LAST_LINES: usize = 15;
-/// What the demo does by itself, as its `load` is started.
+/// Note on the demo's own traffic, as its `load` is started.
 pub const TRAFFIC: &str = "The demo itself sends 5 requests a second to the page, for an hour at most.";
 pub const ON_LOOPBACK: &str = "It listens on loopback addresses only: no other machine reaches it.";
 
@@ -22,7 +22,7 @@ pub fn tail(log: &Path) -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
-/// What runs where, and what to do next.
+/// Prints each program's address, and next steps.
 #[allow(clippy::print_stdout, reason = "what the command is for")]
 pub fn summary(demo: &Demo, took: Duration) {
     println!(
@@ -34,7 +34,8 @@ pub fn summary(demo: &Demo, took: Duration) {
     for proxy in &demo.plan.proxies {
         let names = if proxy.unified_names { "unified" } else { "legacy" };
         let ready = if is_ready(demo.network.as_ref(), proxy) { "ready" } else { "not ready" };
-        let (inbound, application) = (proxy.inbound.to_string(), proxy.application.to_string());
+        let inbound = proxy.inbound.to_string();
+        let application = proxy.application.to_string();
         println!("  {:<9}{:<14}{inbound:<18}{application:<18}{names}", proxy.service, ready);
     }
     let web = demo.plan.web();
@@ -58,7 +59,7 @@ pub fn summary(demo: &Demo, took: Duration) {
     next_steps(demo);
 }
 
-/// Where the addresses of the demo can be used.
+/// Place from where the addresses of the demo can be used.
 fn reachable_from(demo: &Demo) -> &'static str {
     if demo.network.is_some() {
         "Its addresses are of network namespaces on this machine: no other machine reaches them."
@@ -78,7 +79,8 @@ pub fn relative(path: &Path) -> String {
 
 #[allow(clippy::print_stdout, reason = "what the command is for")]
 fn next_steps(demo: &Demo) {
-    let (home, kumactl) = (relative(&demo.stage.home), kumactl(&demo.stage));
+    let home = relative(&demo.stage.home);
+    let kumactl = kumactl(&demo.stage);
     let counter = format!("http://{}/api/counter", demo.plan.web().application);
     println!("Try next, in the folder of the repository:\n");
     println!("  # The services the mesh knows, made from the proxies that joined");

@@ -1,4 +1,4 @@
-//! How a process was started, as a file, so that a later command can start it again.
+//! Command line and environment of a process, as a file, so that a later command can start it again.
 
 use std::{fs, path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! What every demo has: files in a folder, processes, and an end by Ctrl-C.
+//! Base of every demo: files in a folder, processes, and an end by Ctrl-C.
 
 use std::{
     fs::{self, File},
@@ -13,7 +13,7 @@ use anyhow::{Context, bail, ensure};
 use nix::unistd::{Gid, Uid, chown};
 
 use super::{
-    Outcome,
+    DemoEnd,
     interrupt::Interrupt,
     network,
     processes::{self, Processes},
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::run;
 
-/// How long anything may take to start.
+/// Time for anything to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// The traffic ends by itself, should the demo be forgotten.
@@ -40,7 +40,7 @@ pub struct Agent<'a> {
 
 pub struct Stage {
     pub home: PathBuf,
-    /// Where cargo put our programs.
+    /// Folder of our programs, as cargo built them.
     pub programs: PathBuf,
     pub envoy: PathBuf,
     pub processes: Processes,
@@ -69,15 +69,15 @@ impl Stage {
     }
 
     /// Says when one of the processes ends by itself; comes back at Ctrl-C or after `demo down`.
-    pub fn watch(&mut self) -> anyhow::Result<Outcome> {
+    pub fn watch(&mut self) -> anyhow::Result<DemoEnd> {
         loop {
             if self.interrupt.wanted() {
                 say("ending");
-                return Ok(Outcome::End);
+                return Ok(DemoEnd::End);
             }
             if !processes::is_recorded(&self.home) {
                 say("ended by `cargo xtask demo down`");
-                return Ok(Outcome::End);
+                return Ok(DemoEnd::End);
             }
             for (name, status) in self.processes.ended()? {
                 say(&format!("{name} ended ({status}); its log is {}", self.file(&format!("{name}.log"))));

@@ -11,7 +11,7 @@ use std::{net::SocketAddr, path::Path, time::Instant};
 
 use anyhow::ensure;
 
-use self::plan::{GLOBAL, Plan, Zone, ZoneDemoProxy};
+use self::plan::{GLOBAL, Zone, ZoneDemoProxy, ZonesPlan};
 use super::{
     ports,
     processes::{self, Processes},
@@ -20,7 +20,7 @@ use super::{
     stage::{Agent, Stage},
 };
 
-/// What a zone must have got before its proxies can show who they are.
+/// Resources that a zone must have got before its proxies can show who they are.
 const ARRIVES: [&str; 3] = [
     "/meshes/default/secrets/default.ca-builtin-key-ca-1",
     "/meshes/default/secrets/dataplane-token-signing-key-default-1",
@@ -29,13 +29,13 @@ const ARRIVES: [&str; 3] = [
 
 pub struct Zones {
     stage: Stage,
-    plan: Plan,
+    plan: ZonesPlan,
 }
 
 impl Zones {
     /// Starts everything, and says what there is.
     pub fn show(stage: Stage, zones: u8, started: Instant) -> anyhow::Result<Stage> {
-        let plan = Plan::of(zones)?;
+        let plan = ZonesPlan::of(zones)?;
         plan.write_files(&stage.home)?;
         let mut demo = Zones { stage, plan };
         demo.start()?;
@@ -89,7 +89,8 @@ impl Zones {
     fn start_services(&mut self) -> anyhow::Result<()> {
         let Zones { stage, plan } = self;
         for service in &plan.services {
-            let (name, application) = (service.name.as_str(), service.application.to_string());
+            let name = service.name.as_str();
+            let application = service.application.to_string();
             let mut command = stage.program("kuma-demo");
             command.args([service.service, "--name", name, "--listen", &application]);
             if let Some(calls) = &service.calls {
@@ -146,7 +147,7 @@ fn token(stage: &Stage, zone: &Zone, proxy: &ZoneDemoProxy<'_>) -> anyhow::Resul
     }
 }
 
-/// Whether a process of the demo is in a zone, by its name.
+/// True if a process of the demo is in a zone, by its name.
 fn is_in(zone: &str, name: &str) -> bool {
     name.split('-').any(|part| part == zone)
 }

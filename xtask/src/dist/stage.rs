@@ -62,7 +62,7 @@ impl Stage {
         Ok(Stage { folder: folder.to_path_buf() })
     }
 
-    /// How large the programs are, in bytes.
+    /// Sizes of the programs, in bytes.
     pub fn sizes(&self) -> anyhow::Result<Vec<(&'static str, u64)>> {
         let size = |name: &'static str| Ok((name, fs::metadata(self.folder.join("bin").join(name))?.len()));
         PROGRAMS.into_iter().map(size).collect()

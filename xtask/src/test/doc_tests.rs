@@ -1,4 +1,4 @@
-//! Which packages have examples in their documentation: only those have something to run.
+//! Packages that have examples in their documentation: only those have something to run.
 
 use std::{fs, path::Path};
 
@@ -42,7 +42,7 @@ fn has_examples(folder: &Path) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// Whether a block of code in a doc comment is Rust, which it is unless it says otherwise.
+/// True for a block of code in a doc comment that is Rust, which it is unless it says otherwise.
 fn has_example(source: &str) -> bool {
     let mut is_open = false;
     let documented = source.lines().filter_map(|line| {

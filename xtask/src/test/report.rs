@@ -1,61 +1,129 @@
-//! What `cargo test` prints, read for one line of counts at the end.
+//! Reads the output of test programs: counts, failed tests with what they printed, slow tests.
 
-use std::fmt;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    time::Duration,
+};
 
-/// What is known so far.
+/// Lines of a failed test that the report repeats: the last ones, which the panic and the logs of programs are in.
+const REPEATED: usize = 120;
+
+/// Results of the programs that have run so far.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct TestReport {
     passed: usize,
     failed: usize,
     ignored: usize,
     /// Tests that could not run on this machine; the test programs count them as passed.
     skipped: usize,
-    /// Why, each reason once.
+    /// Reasons of skipped tests, each once.
     reasons: Vec<String>,
-    failures: Vec<String>,
-    /// The failed tests of the program whose output is being read.
-    listed: Vec<String>,
-    is_list: bool,
+    failures: Vec<Failure>,
+    times: Vec<TestTime>,
 }
 
-impl Report {
-    /// Reads one line, of a test program or of cargo.
+/// Results of one program, read line by line.
+#[derive(Debug)]
+pub struct ProgramReport {
+    program: String,
+    /// Arguments of `cargo test` that run the program again.
+    rerun: String,
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+    /// Names of failed tests.
+    listed: Vec<String>,
+    is_list: bool,
+    /// By test: the end of what it printed.
+    printed: BTreeMap<String, VecDeque<String>>,
+    /// The test whose output is being read.
+    printing: Option<String>,
+    times: Vec<TestTime>,
+}
+
+/// A failed test.
+#[derive(Debug)]
+pub struct Failure {
+    /// Its name and the command that runs its program again.
+    pub test: String,
+    pub printed: VecDeque<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestTime {
+    pub program: String,
+    pub test: String,
+    pub took: Duration,
+}
+
+impl ProgramReport {
+    pub fn new(program: &str, rerun: &str) -> ProgramReport {
+        ProgramReport {
+            program: program.to_owned(),
+            rerun: rerun.to_owned(),
+            passed: 0,
+            failed: 0,
+            ignored: 0,
+            listed: Vec::new(),
+            is_list: false,
+            printed: BTreeMap::new(),
+            printing: None,
+            times: Vec::new(),
+        }
+    }
+
+    /// Tests that ran.
+    pub fn tests(&self) -> usize {
+        self.passed + self.failed
+    }
+
     pub fn read(&mut self, line: &str) {
         if line == "failures:" {
             // There are two such lines; the names follow the second one.
             self.listed.clear();
             self.is_list = true;
+            self.printing = None;
         } else if let Some(result) = line.strip_prefix("test result: ") {
             self.is_list = false;
             self.passed += count(result, "passed");
             self.failed += count(result, "failed");
             self.ignored += count(result, "ignored");
-        } else if let Some(rerun) = line.strip_prefix("error: ").and_then(|line| {
-            let (_, rerun) = line.split_once("failed, to rerun pass `")?;
-            rerun.split('`').next()
-        }) {
-            self.program_failed(rerun);
         } else if let Some(name) = line.strip_prefix("    ").filter(|_| self.is_list) {
             self.listed.push(name.trim().to_owned());
+        } else if let Some(test) =
+            line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
+            self.printing = Some(test.to_owned());
+        } else if let Some(test) = &self.printing {
+            let printed = self.printed.entry(test.clone()).or_default();
+            if printed.len() == REPEATED {
+                printed.pop_front();
+            }
+            printed.push_back(line.to_owned());
+        } else if let Some((test, took)) = time(line) {
+            self.times.push(TestTime { program: self.program.clone(), test, took });
         }
     }
+}
 
-    /// Cargo says after each program how to run it again, if it failed.
-    fn program_failed(&mut self, rerun: &str) {
-        if self.listed.is_empty() {
-            self.failed += 1;
-            self.failures.push(format!("a test program ended without a result (cargo test {rerun})"));
+impl TestReport {
+    /// Adds a program that has ended. One that fails without naming a test died, or did not compile.
+    pub fn add(&mut self, program: ProgramReport, succeeded: bool) {
+        let ProgramReport { rerun, passed, mut failed, ignored, listed, mut printed, times, .. } = program;
+        if !succeeded && listed.is_empty() {
+            failed += 1;
+            let test = format!("a test program ended without a result (cargo test {rerun})");
+            self.failures.push(Failure { test, printed: VecDeque::new() });
         }
-        let named = self.listed.drain(..).map(|name| format!("{name} (cargo test {rerun})"));
-        self.failures.extend(named);
-    }
-
-    /// Takes the exit status of `cargo test` into account: it may fail without running a test.
-    pub fn ended(&mut self, success: bool, what: &str) {
-        if !success && self.failures.is_empty() {
-            self.failed += 1;
-            self.failures.push(what.to_owned());
-        }
+        self.failures.extend(listed.into_iter().map(|name| {
+            let printed = printed.remove(&name).unwrap_or_default();
+            Failure { test: format!("{name} (cargo test {rerun})"), printed }
+        }));
+        self.passed += passed;
+        self.failed += failed;
+        self.ignored += ignored;
+        self.times.extend(times);
     }
 
     /// Reads what tests wrote that could not run: a line each, `name<TAB>reason`.
@@ -72,21 +140,39 @@ impl Report {
         self.failures.is_empty() && self.failed == 0
     }
 
-    /// The failed tests, each with how to run its program again.
-    pub fn failures(&self) -> &[String] {
+    pub fn failures(&self) -> &[Failure] {
         &self.failures
+    }
+
+    /// The slowest tests, slowest first.
+    pub fn slowest(&self, most: usize) -> Vec<&TestTime> {
+        let mut times: Vec<&TestTime> = self.times.iter().collect();
+        times.sort_by(|a, b| b.took.cmp(&a.took).then_with(|| a.test.cmp(&b.test)));
+        times.truncate(most);
+        times
+    }
+
+    /// Counts in the form that runners of tests print, alone on a line.
+    pub fn counts(&self) -> String {
+        let passed = self.passed.saturating_sub(self.skipped);
+        format!("{passed} passed, {} failed, {} skipped", self.failed, self.skipped + self.ignored)
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for TestReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let passed = self.passed.saturating_sub(self.skipped);
-        let skipped = self.skipped + self.ignored;
-        write!(f, "{passed} passed, {} failed, {skipped} skipped", self.failed)?;
+        f.write_str(&self.counts())?;
         let ignored = (self.ignored > 0).then_some("ignored");
         let reasons: Vec<&str> = self.reasons.iter().map(String::as_str).chain(ignored).collect();
         if reasons.is_empty() { Ok(()) } else { write!(f, " ({})", reasons.join("; ")) }
     }
+}
+
+/// Reads `test name ... ok <1.234s>`, which `--report-time` prints.
+fn time(line: &str) -> Option<(String, Duration)> {
+    let (test, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let seconds = result.rsplit_once('<')?.1.strip_suffix("s>")?.parse().ok()?;
+    Some((test.to_owned(), Duration::try_from_secs_f64(seconds).ok()?))
 }
 
 /// The number before a word: `ok. 5 passed; 0 failed; …`.
@@ -100,22 +186,12 @@ fn count(result: &str, word: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// What cargo printed for three test programs, the second with two failures.
+    /// Output of a program with two failures.
     const RECORDED: &str = "\
-     Running unittests src/lib.rs (target/debug/deps/api-1d2c)
-
-running 2 tests
-test access::tests::a ... ok
-test access::tests::b ... ignored
-
-test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
-
-     Running tests/it/main.rs (target/debug/deps/it-77aa)
-
 running 3 tests
-test get::one ... FAILED
-test get::two ... ok
-test watch::three ... FAILED
+test get::one ... FAILED <0.104s>
+test get::two ... ok <0.002s>
+test watch::three ... FAILED <0.011s>
 
 failures:
 
@@ -135,61 +211,70 @@ failures:
     watch::three
 
 test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.20s
-
-error: test failed, to rerun pass `-p api --test it`
-     Running tests/it/main.rs (target/debug/deps/it-99ff)
-
-running 10 tests
-test a ... ok
-
-test result: ok. 10 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 1.02s
-
-error: 1 target failed:
-    `-p api --test it`
 ";
+    const GOOD: &str =
+        "test result: ok. 10 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 1.02s";
 
-    fn read(text: &str) -> Report {
-        let mut report = Report::default();
-        text.lines().for_each(|line| report.read(line));
-        report
+    fn read(report: &mut TestReport, rerun: &str, text: &str, succeeded: bool) {
+        let mut program = ProgramReport::new("api::it", rerun);
+        text.lines().for_each(|line| program.read(line));
+        report.add(program, succeeded);
+    }
+
+    fn names(report: &TestReport) -> Vec<&str> {
+        report.failures().iter().map(|failure| failure.test.as_str()).collect()
     }
 
     #[test]
     fn counts_are_of_all_programs_and_failures_have_names() {
-        let report = read(RECORDED);
-        assert_eq!(report.to_string(), "12 passed, 2 failed, 1 skipped (ignored)");
+        let mut report = TestReport::default();
+        read(&mut report, "-p api --test it", RECORDED, false);
+        read(&mut report, "-p api --lib", GOOD, true);
+        assert_eq!(report.to_string(), "11 passed, 2 failed, 1 skipped (ignored)");
         assert!(!report.is_good());
         let again = "(cargo test -p api --test it)";
-        assert_eq!(report.failures(), [format!("get::one {again}"), format!("watch::three {again}")]);
+        assert_eq!(names(&report), [format!("get::one {again}"), format!("watch::three {again}")]);
+        let printed: Vec<&str> = report.failures()[0].printed.iter().map(String::as_str).collect();
+        assert!(printed.contains(&"assertion `left == right` failed"), "{printed:?}");
+        assert_eq!(report.failures()[1].printed, ["boom", "", ""]);
+    }
+
+    #[test]
+    fn of_much_output_the_end_is_repeated() {
+        let mut report = TestReport::default();
+        let lines: String = (0..1000).map(|line| format!("line {line}\n")).collect();
+        read(&mut report, "-p api", &RECORDED.replace("boom\n", &lines), false);
+        let printed = &report.failures()[1].printed;
+        assert_eq!((printed.len(), printed[printed.len() - 3].as_str()), (REPEATED, "line 999"));
+    }
+
+    #[test]
+    fn slow_tests_have_times() {
+        let mut report = TestReport::default();
+        read(&mut report, "-p api --test it", RECORDED, false);
+        let slowest: Vec<_> = report.slowest(2).into_iter().map(|it| (it.test.as_str(), it.took)).collect();
+        let expected =
+            [("get::one", Duration::from_millis(104)), ("watch::three", Duration::from_millis(11))];
+        assert_eq!(slowest, expected);
     }
 
     #[test]
     fn a_program_that_dies_is_a_failure() {
-        let mut report = read(
-            "running 2 tests\ntest a ... ok\nerror: test failed, to rerun pass `-p store --lib`\n\nCaused by:\n  \
-             process didn't exit successfully: `store-1` (signal: 6, SIGABRT: process abort signal)\n",
-        );
+        let mut report = TestReport::default();
+        read(&mut report, "-p store --lib", "running 2 tests\ntest a ... ok\n", false);
         assert_eq!(report.to_string(), "0 passed, 1 failed, 0 skipped");
         let expect = "a test program ended without a result (cargo test -p store --lib)";
-        assert_eq!(report.failures(), [expect]);
-        report.ended(false, "tests: exit status: 101");
-        assert_eq!(report.failures().len(), 1);
-    }
-
-    #[test]
-    fn tests_that_do_not_build_are_a_failure() {
-        let mut report = read("error: could not compile `store` (lib test) due to 1 previous error\n");
-        report.ended(false, "tests: exit status: 101");
-        assert!(!report.is_good());
-        assert_eq!(report.failures(), ["tests: exit status: 101"]);
+        assert_eq!(names(&report), [expect]);
     }
 
     #[test]
     fn tests_that_could_not_run_are_not_counted_as_passed() {
-        let mut report = read("test result: ok. 10 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+        let mut report = TestReport::default();
+        read(&mut report, "-p api --lib", &GOOD.replace("1 ignored", "0 ignored"), true);
         report.add_skipped("dns::a\tit takes root\ndns::b\tit takes root\nimage\tno container builder\n");
         let expect = "7 passed, 0 failed, 3 skipped (it takes root; no container builder)";
         assert_eq!(report.to_string(), expect);
+        assert_eq!(report.counts(), "7 passed, 0 failed, 3 skipped");
         assert!(report.is_good());
     }
 }

@@ -1,35 +1,48 @@
-//! Which crate may depend on which: the table in ARCHITECTURE.md, compared with `cargo metadata`.
+//! Dependencies between crates: the table in ARCHITECTURE.md, compared with `cargo metadata`.
 
 use std::collections::BTreeMap;
 
 use anyhow::Context;
 use serde_json::Value;
 
+use super::reach;
 use crate::run;
 
-/// Each package with the packages of this workspace it may use.
-type Table = BTreeMap<String, Vec<String>>;
+/// Each package of this workspace with its row.
+pub type Table = BTreeMap<String, Layer>;
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Layer {
+    /// `apps`, `edges`, `pure`, `leaves` or `tests`.
+    pub group: String,
+    /// Packages of this workspace that it may use, and groups, each of which stands for all its packages.
+    uses: Vec<String>,
+}
 
 /// Reads the block under "Layers": lines of the form `[group] package → package package`.
-fn table(page: &str) -> anyhow::Result<Table> {
+pub fn table(page: &str) -> anyhow::Result<Table> {
     let layers = page.split_once("\n## Layers\n").context("ARCHITECTURE.md has no section Layers")?.1;
     let block = layers.split("```").nth(1).context("the section Layers has no table")?;
     let mut table = Table::new();
+    let mut group = String::new();
     for line in block.lines().filter(|line| !line.trim().is_empty()) {
         let (package, used) = line.split_once('→').with_context(|| format!("no arrow in {line:?}"))?;
-        let package =
-            package.split_whitespace().next_back().with_context(|| format!("no package in {line:?}"))?;
-        let used = used.split_whitespace().filter(|used| *used != "nothing").map(str::to_owned);
-        anyhow::ensure!(
-            table.insert(package.to_owned(), used.collect()).is_none(),
-            "{package} is listed twice"
-        );
+        let mut words = package.split_whitespace();
+        let package = words.next_back().with_context(|| format!("no package in {line:?}"))?;
+        if let Some(first) = words.next() {
+            first.clone_into(&mut group);
+        }
+        let uses = used.split_whitespace().filter(|used| *used != "nothing").map(str::to_owned).collect();
+        let twice = table.insert(package.to_owned(), Layer { group: group.clone(), uses });
+        anyhow::ensure!(twice.is_none(), "{package} is listed twice");
     }
     Ok(table)
 }
 
 /// Packages that know no clock, no network, no disk: what they must not even depend on.
-const PURE: &[&str] = &["resources", "policy", "topology", "plan", "envoy", "findings", "kds", "xds"];
+const PURE: &[&str] =
+    &["contract", "resources", "policy", "topology", "plan", "envoy", "findings", "kds", "xds"];
 const IMPURE: &[&str] =
     &["tokio", "hyper", "axum", "rusqlite", "tokio-postgres", "rand", "uuid", "nix", "reqwest", "ureq"];
 
@@ -38,7 +51,9 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("envoy-types", &["envoy"]),
     ("tokio-postgres", &["store-postgres"]),
     ("deadpool-postgres", &["store-postgres"]),
-    ("rusqlite", &["store", "e2e"]),
+    ("rusqlite", &["store-sqlite", "e2e"]),
+    ("store-postgres", &["kuma-cp"]),
+    ("store-sqlite", &["kuma-cp"]),
     ("jsonwebtoken", &["identity"]),
     ("anyhow", &["kuma-cp", "kuma-dp", "kumactl", "kuma-demo", "xtask", "e2e", "scale", "testkit"]),
 ];
@@ -64,6 +79,11 @@ pub fn check() -> anyhow::Result<Vec<String>> {
     let exists = |name: &&String| own().any(|package| package["name"] == name.as_str());
     let gone = table.keys().filter(|name| !exists(name));
     findings.extend(gone.map(|name| format!("ARCHITECTURE.md lists {name}, which is no package")));
+    for (package, layer) in &table {
+        if layer.group == "pure" || PURE.contains(&package.as_str()) {
+            findings.extend(reached(package, &table)?);
+        }
+    }
     // The lock file and the metadata also list what features need that no crate enables.
     let built = run::output(run::cargo().args([
         "tree",
@@ -82,16 +102,36 @@ pub fn check() -> anyhow::Result<Vec<String>> {
     Ok(findings)
 }
 
+/// Names what a pure crate must not reach through its dependencies. Features are those that it asks for by itself.
+fn reached(package: &str, table: &Table) -> anyhow::Result<Vec<String>> {
+    let tree = run::output(run::cargo().args([
+        "tree",
+        "--package",
+        package,
+        "--edges",
+        "normal,no-proc-macro",
+        "--target",
+        "all",
+        "--prefix",
+        "depth",
+        "--format",
+        reach::FORMAT,
+        "--locked",
+    ]))?;
+    Ok(reach::violations(&tree, table))
+}
+
 fn check_package(package: &Value, table: &Table) -> Vec<String> {
     let name = package["name"].as_str().unwrap_or_default();
-    let Some(allowed) = table.get(name) else {
+    let Some(layer) = table.get(name) else {
         return vec![format!("package {name} is not in the table of layers in ARCHITECTURE.md")];
     };
     let mut findings = Vec::new();
     for dependency in package["dependencies"].as_array().into_iter().flatten() {
         let used = dependency["name"].as_str().unwrap_or_default();
         let for_tests = dependency["kind"] == "dev";
-        let may_use = allowed.iter().any(|allowed| allowed == used);
+        let group = table.get(used).map(|of| of.group.as_str());
+        let may_use = layer.uses.iter().any(|allowed| allowed == used || Some(allowed.as_str()) == group);
         if table.contains_key(used) && !for_tests && !may_use {
             findings.push(format!("{name} depends on {used}, which its layer does not allow"));
         }
@@ -123,8 +163,9 @@ mod tests {
     #[test]
     fn the_table_is_read_from_the_page_and_compared_with_what_packages_use() {
         let table = table(PAGE).unwrap();
-        assert_eq!(table["cp"], ["plan", "store"]);
-        assert!(table["dp"].is_empty());
+        assert_eq!(table["cp"].uses, ["plan", "store"]);
+        assert!(table["dp"].uses.is_empty());
+        assert_eq!(table["dp"].group, "apps");
         let using = |used: &str| serde_json::json!({ "name": "dp", "dependencies": [{ "name": used, "kind": null }] });
         assert_eq!(check_package(&using("cp"), &table), ["dp depends on cp, which its layer does not allow"]);
         assert!(check_package(&using("serde"), &table).is_empty());
@@ -132,6 +173,20 @@ mod tests {
         assert_eq!(
             check_package(&unknown, &table),
             ["package new is not in the table of layers in ARCHITECTURE.md"]
+        );
+    }
+
+    #[test]
+    fn groups_stand_for_packages_and_drivers_stay_behind_their_door() {
+        let page = "## A\n\n## Layers\n\n```\napps    cp → edges\nedges   api → store-sqlite\n        store-sqlite → nothing\n\
+                    leaves  runtime → nothing\n```\n";
+        let table = super::table(page).unwrap();
+        let using = |name: &str, used: &str| serde_json::json!({ "name": name, "dependencies": [{ "name": used, "kind": null }] });
+        assert!(check_package(&using("cp", "api"), &table).is_empty());
+        assert_eq!(check_package(&using("cp", "runtime"), &table).len(), 1);
+        assert_eq!(
+            check_package(&using("api", "store-sqlite"), &table),
+            ["api depends on store-sqlite, which only Some([\"kuma-cp\"]) may"]
         );
     }
 

@@ -1,5 +1,6 @@
-//! Which files a bootstrap configuration may name. Envoy removes the file at the path of a pipe before
-//! it listens there, and often runs with more rights than the control plane should have on this machine.
+//! Limits the files that a bootstrap configuration may name. Envoy removes the file at the path of a pipe
+//! before it listens there, and often runs with more rights than the control plane should have on this
+//! machine.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 /// Envoy may write its logs here.
 const STREAMS: [&str; 3] = ["/dev/null", "/dev/stdout", "/dev/stderr"];
 
-/// What Envoy does with a file.
+/// Envoy's use of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     /// Removes it and makes a socket, or connects to one.
@@ -59,7 +60,7 @@ impl Allowed<'_> {
         ))
     }
 
-    /// Whether nothing on the way to the file, and not the file itself, leads out of the work directory.
+    /// True if nothing on the way to the file, and not the file itself, leads out of the work directory.
     fn is_inside(&self, path: &Path) -> bool {
         let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
         let real = |path: &Path| path.canonicalize().ok();
@@ -89,7 +90,7 @@ fn collect<'a>(value: &'a Value, key: &str, place: &str, found: &mut Vec<(String
     }
 }
 
-/// What Envoy does with the file that the field `name` of the object under `key` names, if it names one.
+/// Envoy's use of the file that the field `name` of the object under `key` names, if it names one.
 fn used(key: &str, name: &str) -> Option<Use> {
     match name {
         "path" => match key {
@@ -106,7 +107,7 @@ fn used(key: &str, name: &str) -> Option<Use> {
     }
 }
 
-/// Whether an object under this key says where configuration comes from, such as `cds_config`.
+/// True if an object under this key says where configuration comes from, such as `cds_config`.
 fn is_source(key: &str) -> bool {
     ["_config", "Config", "config_source", "onfigSource"].iter().any(|end| key.ends_with(end))
 }

@@ -1,6 +1,6 @@
-//! Which certificates the agent accepts as the control plane's.
+//! Verification of the control plane's certificate.
 
-use runtime::tls::{Trust, client_config as tls};
+use runtime::tls::{TrustedServers, client_config as tls};
 use rustls::ClientConfig;
 
 use crate::failure::{Failure, Result};
@@ -11,14 +11,14 @@ pub use runtime::tls::system_bundle;
 /// machine trusts; with `skip_verify`, any.
 pub fn client_config(ca: Option<&(String, String)>, skip_verify: bool) -> Result<ClientConfig> {
     let trust = match (ca, skip_verify) {
-        (Some((pem, origin)), false) => Trust::Certificates(
+        (Some((pem, origin)), false) => TrustedServers::Certificates(
             runtime::tls::certificates(pem)
                 .map_err(|error| Failure::invalid(format!("{origin} is not a CA certificate: {error}")))?,
         ),
-        (None, false) => Trust::Machine,
-        (_, true) => Trust::Anybody,
+        (None, false) => TrustedServers::Machine,
+        (_, true) => TrustedServers::Anybody,
     };
-    let on_the_machine = matches!(trust, Trust::Machine);
+    let on_the_machine = matches!(trust, TrustedServers::Machine);
     tls(trust, b"http/1.1").map_err(|error| {
         if on_the_machine {
             Failure::invalid(

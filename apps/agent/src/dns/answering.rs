@@ -19,24 +19,24 @@ use tokio::{
 use transparent_proxy::Range;
 
 use super::{
-    dns_metrics::{DnsMetrics, Refused, Source},
-    forward::{Forwarder, Over, read_framed, write_framed},
-    message::{self, Query, Unreadable},
-    table::Names,
+    dns_metrics::{DnsMetrics, RefusalReason, Source},
+    forward::{Forwarder, QueryTransport, read_framed, write_framed},
+    message::{self, Query, QueryError},
+    table::DnsNames,
 };
 
 /// Queries that wait for resolvers at a time. Each has a socket; agents may open thousands.
 const WAITING: usize = 512;
 const CONNECTIONS: usize = 64;
-/// How long a connection may be without a query.
+/// Time after which a connection without a query is closed.
 const IDLE: Duration = Duration::from_secs(10);
 /// After an error of the socket, which may come again at once.
 const PAUSE: Duration = Duration::from_millis(20);
 /// No query is larger.
 const MAX_QUERY: usize = 4096;
 
-pub struct Answering {
-    names: Arc<Names>,
+pub struct QueryAnswerer {
+    names: Arc<DnsNames>,
     forwarder: Forwarder,
     dns_metrics: DnsMetrics,
     log_queries: bool,
@@ -45,21 +45,21 @@ pub struct Answering {
     said_returned: AtomicBool,
 }
 
-/// What is to be done about a packet.
-enum Step {
+/// Next step for a packet.
+enum PacketStep {
     Nothing,
     Answer(Vec<u8>),
     Ask(Box<Query>),
 }
 
-impl Answering {
+impl QueryAnswerer {
     pub fn new(
-        names: Arc<Names>,
+        names: Arc<DnsNames>,
         forwarder: Forwarder,
         dns_metrics: DnsMetrics,
         log_queries: bool,
-    ) -> Answering {
-        Answering {
+    ) -> QueryAnswerer {
+        QueryAnswerer {
             names,
             forwarder,
             dns_metrics,
@@ -77,7 +77,8 @@ impl Answering {
         tcp: Option<std::net::TcpListener>,
         from: Option<Vec<Range>>,
     ) -> std::io::Result<()> {
-        let (udp, tcp) = (UdpSocket::from_std(udp)?, tcp.map(TcpListener::from_std).transpose()?);
+        let udp = UdpSocket::from_std(udp)?;
+        let tcp = tcp.map(TcpListener::from_std).transpose()?;
         tokio::spawn(self.clone().serve_udp(Arc::new(udp), from));
         if let Some(tcp) = tcp {
             tokio::spawn(self.clone().serve_tcp(tcp));
@@ -97,14 +98,15 @@ impl Answering {
                 }
             };
             if from.as_ref().is_some_and(|from| !from.iter().any(|range| range.contains(peer.ip()))) {
-                self.dns_metrics.refused(Refused::Outside);
+                self.dns_metrics.refused(RefusalReason::Outside);
                 continue;
             }
-            let (packet, began) = (&buffer[..length], Instant::now());
-            match self.step(packet, peer, Over::Udp, began) {
-                Step::Nothing => {}
-                Step::Answer(answer) => send(&socket, &answer, peer).await,
-                Step::Ask(query) => self.ask_later(&socket, query, packet, peer, began).await,
+            let packet = &buffer[..length];
+            let began = Instant::now();
+            match self.step(packet, peer, QueryTransport::Udp, began) {
+                PacketStep::Nothing => {}
+                PacketStep::Answer(answer) => send(&socket, &answer, peer).await,
+                PacketStep::Ask(query) => self.ask_later(&socket, query, packet, peer, began).await,
             }
         }
     }
@@ -118,12 +120,14 @@ impl Answering {
         began: Instant,
     ) {
         let Ok(turn) = self.waiting.clone().try_acquire_owned() else {
-            self.dns_metrics.refused(Refused::TooMany);
+            self.dns_metrics.refused(RefusalReason::TooMany);
             return send(socket, &query.failure(), peer).await;
         };
-        let (answering, socket, packet) = (self.clone(), socket.clone(), packet.to_vec());
+        let answering = self.clone();
+        let socket = socket.clone();
+        let packet = packet.to_vec();
         tokio::spawn(async move {
-            let answer = query.fitted(answering.ask(&query, &packet, Over::Udp, began).await);
+            let answer = query.fitted(answering.ask(&query, &packet, QueryTransport::Udp, began).await);
             send(&socket, &answer, peer).await;
             drop(turn);
         });
@@ -153,10 +157,10 @@ impl Answering {
     async fn serve_connection(&self, mut stream: TcpStream, peer: SocketAddr) {
         while let Ok(Ok(packet)) = timeout(IDLE, read_framed(&mut stream)).await {
             let began = Instant::now();
-            let answer = match self.step(&packet, peer, Over::Tcp, began) {
-                Step::Nothing => return,
-                Step::Answer(answer) => answer,
-                Step::Ask(query) => self.ask(&query, &packet, Over::Tcp, began).await,
+            let answer = match self.step(&packet, peer, QueryTransport::Tcp, began) {
+                PacketStep::Nothing => return,
+                PacketStep::Answer(answer) => answer,
+                PacketStep::Ask(query) => self.ask(&query, &packet, QueryTransport::Tcp, began).await,
             };
             if !matches!(timeout(IDLE, write_framed(&mut stream, &answer)).await, Ok(Ok(()))) {
                 return;
@@ -164,30 +168,30 @@ impl Answering {
         }
     }
 
-    fn step(&self, packet: &[u8], peer: SocketAddr, over: Over, began: Instant) -> Step {
+    fn step(&self, packet: &[u8], peer: SocketAddr, over: QueryTransport, began: Instant) -> PacketStep {
         let query = match Query::read(packet) {
             Ok(query) => query,
             Err(unreadable) => {
-                self.dns_metrics.refused(Refused::Malformed);
+                self.dns_metrics.refused(RefusalReason::Malformed);
                 return match unreadable {
-                    Unreadable::Ignored => Step::Nothing,
-                    Unreadable::Answered(answer) => Step::Answer(answer),
+                    QueryError::Ignored => PacketStep::Nothing,
+                    QueryError::Answered(answer) => PacketStep::Answer(answer),
                 };
             }
         };
         if self.forwarder.asks_from(peer) {
             self.say_returned();
-            return Step::Answer(query.failure());
+            return PacketStep::Answer(query.failure());
         }
-        let Some(name) = query.name() else { return Step::Ask(Box::new(query)) };
+        let Some(name) = query.name() else { return PacketStep::Ask(Box::new(query)) };
         let table = self.names.current();
-        let Some(addresses) = table.find(&name) else { return Step::Ask(Box::new(query)) };
+        let Some(addresses) = table.find(&name) else { return PacketStep::Ask(Box::new(query)) };
         let answer = query.answer(addresses, table.ttl());
         self.note(&query, Source::Mesh, &answer, began);
-        Step::Answer(if over == Over::Udp { query.fitted(answer) } else { answer })
+        PacketStep::Answer(if over == QueryTransport::Udp { query.fitted(answer) } else { answer })
     }
 
-    async fn ask(&self, query: &Query, packet: &[u8], over: Over, began: Instant) -> Vec<u8> {
+    async fn ask(&self, query: &Query, packet: &[u8], over: QueryTransport, began: Instant) -> Vec<u8> {
         let answer = self.forwarder.ask(query, packet, over).await.unwrap_or_else(|| query.failure());
         self.note(query, Source::Resolver, &answer, began);
         answer
@@ -203,7 +207,7 @@ impl Answering {
 
     /// Once is enough: the firewall does not change by itself.
     fn say_returned(&self) {
-        self.dns_metrics.refused(Refused::Returned);
+        self.dns_metrics.refused(RefusalReason::Returned);
         if !self.said_returned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "the firewall redirects the agent's own DNS queries to the agent, so names outside of the mesh are \
@@ -236,19 +240,23 @@ mod tests {
         let metrics = Metrics::default();
         let dns_metrics = DnsMetrics::register(&metrics);
         let forwarder = Forwarder::new(Resolvers::new("/nowhere".into(), Vec::new()), dns_metrics.clone());
-        let answering = Answering::new(Arc::default(), forwarder, dns_metrics, false);
+        let answering = QueryAnswerer::new(Arc::default(), forwarder, dns_metrics, false);
         let mut query = Message::query();
         query.add_query(Question::query("shop.example.".parse().unwrap(), RecordType::A));
         let packet = query.to_vec().unwrap();
         let own: SocketAddr = "10.0.0.5:40000".parse().unwrap();
         let asking = answering.forwarder.asking_from(own);
         // The firewall changes the receiver of a packet and leaves its sender.
-        let Step::Answer(answer) = answering.step(&packet, own, Over::Udp, Instant::now()) else {
+        let PacketStep::Answer(answer) = answering.step(&packet, own, QueryTransport::Udp, Instant::now())
+        else {
             panic!("asked again")
         };
         assert_eq!(Message::from_vec(&answer).unwrap().metadata.response_code, ResponseCode::ServFail);
         assert!(metrics.encode().contains(r#"kuma_dp_dns_refused_queries_total{reason="returned"} 1"#));
         drop(asking);
-        assert!(matches!(answering.step(&packet, own, Over::Udp, Instant::now()), Step::Ask(_)));
+        assert!(matches!(
+            answering.step(&packet, own, QueryTransport::Udp, Instant::now()),
+            PacketStep::Ask(_)
+        ));
     }
 }

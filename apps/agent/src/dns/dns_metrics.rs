@@ -13,16 +13,16 @@ use runtime::metrics::Metrics;
 const BUCKETS: [f64; 14] =
     [0.000_01, 0.000_1, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Who had the answer.
+/// Origin of an answer.
 #[derive(Debug, Clone, Copy)]
 pub enum Source {
     Mesh,
     Resolver,
 }
 
-/// Why a query was not looked at.
+/// Reasons for not looking at a query.
 #[derive(Debug, Clone, Copy)]
-pub enum Refused {
+pub enum RefusalReason {
     Malformed,
     /// Too many others wait for resolvers.
     TooMany,
@@ -65,22 +65,22 @@ impl DnsMetrics {
         DnsMetrics {
             entries: metrics.register(
                 "kuma_dp_dns_entries_total",
-                "How many names of the mesh the DNS server knows",
+                "Names of the mesh that the DNS server knows",
                 Gauge::default(),
             ),
             answers: metrics.register(
                 "kuma_dp_dns_request_duration_seconds",
-                "How long answers took, those of resolvers included",
+                "Duration of answers, those of resolvers included",
                 Histogram::new(BUCKETS),
             ),
             resolvers: metrics.register(
                 "kuma_dp_dns_upstream_request_duration_seconds",
-                "How long the machine's resolvers took, with all attempts",
+                "Duration of answers of the machine's resolvers, with all attempts",
                 Histogram::new(BUCKETS),
             ),
             failures: metrics.register(
                 "kuma_dp_dns_upstream_request_failure_count",
-                "How often no resolver of the machine answered",
+                "Queries that no resolver of the machine answered",
                 Gauge::default(),
             ),
             queries: metrics.register(
@@ -126,12 +126,12 @@ impl DnsMetrics {
         }
     }
 
-    pub fn refused(&self, why: Refused) {
+    pub fn refused(&self, why: RefusalReason) {
         let reason = match why {
-            Refused::Malformed => "malformed",
-            Refused::TooMany => "too_many",
-            Refused::Returned => "returned",
-            Refused::Outside => "outside",
+            RefusalReason::Malformed => "malformed",
+            RefusalReason::TooMany => "too_many",
+            RefusalReason::Returned => "returned",
+            RefusalReason::Outside => "outside",
         };
         self.refused.get_or_create(&ReasonLabels { reason }).inc();
     }

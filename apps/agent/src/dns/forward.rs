@@ -27,9 +27,9 @@ use super::{
 /// No further resolver is asked after this; the application has asked again meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How a query came, and is passed on.
+/// Transport of a query, on which it is also passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum QueryTransport {
     Udp,
     Tcp,
 }
@@ -38,14 +38,14 @@ pub enum Over {
 pub struct Forwarder {
     resolvers: Resolvers,
     dns_metrics: DnsMetrics,
-    numbers: Numbers,
+    numbers: QueryNumbers,
     /// From where resolvers are being asked.
     asking: Mutex<HashSet<SocketAddr>>,
 }
 
 /// Numbers of queries that cannot be guessed: a forged answer needs the number of its query.
 #[derive(Debug, Default)]
-struct Numbers {
+struct QueryNumbers {
     key: RandomState,
     next: AtomicU64,
 }
@@ -61,24 +61,24 @@ impl Drop for InFlightQuery<'_> {
 
 impl Forwarder {
     pub fn new(resolvers: Resolvers, dns_metrics: DnsMetrics) -> Forwarder {
-        Forwarder { resolvers, dns_metrics, numbers: Numbers::default(), asking: Mutex::default() }
+        Forwarder { resolvers, dns_metrics, numbers: QueryNumbers::default(), asking: Mutex::default() }
     }
 
-    /// Whether this address is where a query for a resolver comes from: then the firewall redirects the agent's own
-    /// queries to the agent.
+    /// True if a query for a resolver comes from this address: then the firewall redirects the agent's own queries to
+    /// the agent.
     pub fn asks_from(&self, address: SocketAddr) -> bool {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner).contains(&address)
     }
 
-    /// What a resolver answers, if any does. A refusal is an answer when no other resolver has a better one.
-    pub async fn ask(&self, query: &Query, packet: &[u8], over: Over) -> Option<Vec<u8>> {
+    /// Answer of a resolver, if any answers. A refusal is an answer when no other resolver has a better one.
+    pub async fn ask(&self, query: &Query, packet: &[u8], over: QueryTransport) -> Option<Vec<u8>> {
         let began = Instant::now();
         let answer = self.ask_all(query, packet, over).await;
         self.dns_metrics.asked(began.elapsed(), answer.is_some());
         answer
     }
 
-    async fn ask_all(&self, query: &Query, packet: &[u8], over: Over) -> Option<Vec<u8>> {
+    async fn ask_all(&self, query: &Query, packet: &[u8], over: QueryTransport) -> Option<Vec<u8>> {
         let began = Instant::now();
         let list = self.resolvers.current();
         for _ in 0..list.attempts {
@@ -89,8 +89,8 @@ impl Forwarder {
                 }
                 let asked = async {
                     match over {
-                        Over::Udp => self.exchange_udp(resolver.address, query, packet).await,
-                        Over::Tcp => self.exchange_tcp(resolver.address, query, packet).await,
+                        QueryTransport::Udp => self.exchange_udp(resolver.address, query, packet).await,
+                        QueryTransport::Tcp => self.exchange_tcp(resolver.address, query, packet).await,
                     }
                 };
                 match timeout(list.timeout, asked).await {
@@ -163,7 +163,7 @@ impl Forwarder {
     }
 }
 
-impl Numbers {
+impl QueryNumbers {
     fn next(&self) -> u16 {
         let hashed = self.key.hash_one(self.next.fetch_add(1, Ordering::Relaxed));
         let [high, low, ..] = hashed.to_be_bytes();

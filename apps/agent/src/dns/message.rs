@@ -30,9 +30,9 @@ pub struct Query {
     question: Question,
 }
 
-/// Why a packet is no query.
+/// Reasons why a packet is no query.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum QueryError {
     /// It is an answer, or too short for one: no client waits for a response.
     Ignored,
     /// The sender gets an error.
@@ -40,20 +40,20 @@ pub enum Unreadable {
 }
 
 impl Query {
-    pub fn read(packet: &[u8]) -> Result<Query, Unreadable> {
+    pub fn read(packet: &[u8]) -> Result<Query, QueryError> {
         let is_answer = |flags: &u8| flags & 0x80 != 0;
         if packet.len() < HEADER || packet.get(2).is_none_or(is_answer) {
-            return Err(Unreadable::Ignored);
+            return Err(QueryError::Ignored);
         }
         if packet[2] >> 3 & 0x0f != 0 {
-            return Err(Unreadable::Answered(refusal(packet, NOTIMP)));
+            return Err(QueryError::Answered(refusal(packet, NOTIMP)));
         }
-        let malformed = |_| Unreadable::Answered(refusal(packet, FORMERR));
+        let malformed = |_| QueryError::Answered(refusal(packet, FORMERR));
         let message = Message::from_vec(packet).map_err(malformed)?;
         let [question] = message.queries.as_slice() else { return Err(malformed_by(packet)) };
         let query = Query { question: question.clone(), message };
         if query.message.edns.as_ref().is_some_and(|edns| edns.version() > 0) {
-            return Err(Unreadable::Answered(query.written(&query.response(ResponseCode::BADVERS))));
+            return Err(QueryError::Answered(query.written(&query.response(ResponseCode::BADVERS))));
         }
         Ok(query)
     }
@@ -91,7 +91,7 @@ impl Query {
         usize::from(taken.max(PLAIN))
     }
 
-    /// What the table says. A name of the mesh has no records of other types, and that is an answer too.
+    /// Answers from the table. A name of the mesh has no records of other types, and that is an answer too.
     pub fn answer(&self, addresses: &Addresses, ttl: u32) -> Vec<u8> {
         let (v4, v6) = match self.kind() {
             RecordType::A => (true, false),
@@ -128,7 +128,7 @@ impl Query {
         self.written(&response)
     }
 
-    /// Whether a packet answers this question when it was asked with the number `id`.
+    /// True if a packet answers this question when it was asked with the number `id`.
     pub fn is_answered_by(&self, id: u16, packet: &[u8]) -> bool {
         let read = || {
             let mut decoder = BinDecoder::new(packet);
@@ -175,8 +175,8 @@ impl Query {
     }
 }
 
-fn malformed_by(packet: &[u8]) -> Unreadable {
-    Unreadable::Answered(refusal(packet, FORMERR))
+fn malformed_by(packet: &[u8]) -> QueryError {
+    QueryError::Answered(refusal(packet, FORMERR))
 }
 
 /// An answer without a question, because the question could not be read.
@@ -189,12 +189,12 @@ fn refusal(packet: &[u8], code: u8) -> Vec<u8> {
     answer
 }
 
-/// What an answer says of how it went, without the extension of EDNS.
+/// Response code of an answer, without the extension of EDNS.
 pub fn code(answer: &[u8]) -> u8 {
     answer.get(3).map_or(SERVFAIL, |flags| flags & 0x0f)
 }
 
-/// Whether another resolver may know better.
+/// True if another resolver may know better.
 pub fn is_refusal(answer: &[u8]) -> bool {
     matches!(code(answer), SERVFAIL | NOTIMP | REFUSED)
 }

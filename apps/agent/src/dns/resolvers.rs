@@ -16,17 +16,17 @@ const PORT: u16 = 53;
 /// For one resolver. Shorter than the 5 s after which applications ask again, so that there is time for another.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 const DEFAULT_ATTEMPTS: u32 = 2;
-/// What resolv.conf may say at most, as in libc.
+/// Largest values in resolv.conf, as in libc.
 const MAX_TIMEOUT: u64 = 30;
 const MAX_ATTEMPTS: u32 = 5;
-/// How long a resolver that did not answer is asked last.
+/// Time for which a resolver that did not answer is asked last.
 const REST: Duration = Duration::from_secs(10);
 
 /// The resolvers of the machine.
 #[derive(Debug)]
 pub struct Resolvers {
     path: PathBuf,
-    /// Where this server itself listens.
+    /// Addresses at which this server itself listens.
     own: Vec<SocketAddr>,
     read: Mutex<Read>,
 }
@@ -34,15 +34,15 @@ pub struct Resolvers {
 #[derive(Debug)]
 struct Read {
     stamp: Option<Stamp>,
-    list: Arc<List>,
+    list: Arc<ResolverList>,
 }
 
 /// Differs when the file was written or replaced.
 type Stamp = (i64, i64, u64, u64);
 
-/// What the file says.
+/// Content of the file.
 #[derive(Debug)]
-pub struct List {
+pub struct ResolverList {
     resolvers: Vec<Resolver>,
     pub timeout: Duration,
     pub attempts: u32,
@@ -59,7 +59,7 @@ pub struct Resolver {
 
 impl Resolvers {
     pub fn new(path: PathBuf, own: Vec<SocketAddr>) -> Resolvers {
-        let empty = Arc::new(List::parse(""));
+        let empty = Arc::new(ResolverList::parse(""));
         let resolvers = Resolvers { path, own, read: Mutex::new(Read { stamp: None, list: empty }) };
         if let Err(error) = resolvers.read_again() {
             let file = resolvers.path.display();
@@ -70,7 +70,7 @@ impl Resolvers {
 
     /// The resolvers of now. Looking at the file's date takes microseconds and the file is small, so there is no
     /// need to do that elsewhere.
-    pub fn current(&self) -> Arc<List> {
+    pub fn current(&self) -> Arc<ResolverList> {
         if let Err(error) = self.read_again() {
             tracing::debug!(%error, "cannot read resolv.conf; keeping the last resolvers");
         }
@@ -83,7 +83,7 @@ impl Resolvers {
         if read.stamp == Some(stamp) {
             return Ok(());
         }
-        let mut list = List::parse(&fs::read_to_string(&self.path)?);
+        let mut list = ResolverList::parse(&fs::read_to_string(&self.path)?);
         let file = self.path.display();
         let all = list.resolvers.len();
         list.resolvers.retain(|resolver| !self.own.contains(&resolver.address));
@@ -103,10 +103,10 @@ fn stamp(path: &Path) -> io::Result<Stamp> {
     Ok((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
 }
 
-impl List {
+impl ResolverList {
     /// Reads the format of resolv.conf(5). An address may have a port, as `127.0.0.1:5353` or `[::1]:5353`.
-    fn parse(text: &str) -> List {
-        let mut list = List {
+    fn parse(text: &str) -> ResolverList {
+        let mut list = ResolverList {
             resolvers: Vec::new(),
             timeout: DEFAULT_TIMEOUT,
             attempts: DEFAULT_ATTEMPTS,
@@ -196,17 +196,17 @@ fn plain(interface: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn addresses(list: &List) -> Vec<String> {
+    fn addresses(list: &ResolverList) -> Vec<String> {
         at(list, Instant::now())
     }
 
-    fn at(list: &List, now: Instant) -> Vec<String> {
+    fn at(list: &ResolverList, now: Instant) -> Vec<String> {
         list.in_order(now).iter().map(|resolver| resolver.address.to_string()).collect()
     }
 
     #[test]
     fn resolv_conf_is_read_as_libc_reads_it() {
-        let list = List::parse(
+        let list = ResolverList::parse(
             "# nameserver 9.9.9.9\n; nameserver 8.8.8.8\nsearch mesh.local\nnameserver 10.0.0.10\n  \n\
              nameserver\t2001:db8::1 # second\nnameserver nonsense\nnameserver\nnameserver 127.0.0.1:5353\n\
              nameserver [::1]:5353\nnameserver fe80::1%7\noptions ndots:5 timeout:1 attempts:9 edns0\n",
@@ -214,8 +214,9 @@ mod tests {
         let expect = ["10.0.0.10:53", "[2001:db8::1]:53", "127.0.0.1:5353", "[::1]:5353", "[fe80::1%7]:53"];
         assert_eq!(addresses(&list), expect);
         assert_eq!((list.timeout, list.attempts), (Duration::from_secs(1), MAX_ATTEMPTS));
-        let list =
-            List::parse("options timeout:0 attempts:x rotate\nnameserver 10.0.0.1\nnameserver 10.0.0.2");
+        let list = ResolverList::parse(
+            "options timeout:0 attempts:x rotate\nnameserver 10.0.0.1\nnameserver 10.0.0.2",
+        );
         assert_eq!((list.timeout, list.attempts), (Duration::from_secs(1), DEFAULT_ATTEMPTS));
         assert_ne!(addresses(&list), addresses(&list));
         assert!(address("fe80::1%../../etc").is_none());
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_resolver_that_was_silent_is_asked_last_for_a_while() {
-        let list = List::parse("nameserver 10.0.0.1\nnameserver 10.0.0.2");
+        let list = ResolverList::parse("nameserver 10.0.0.1\nnameserver 10.0.0.2");
         list.resolvers[0].was_silent();
         assert_eq!(addresses(&list), ["10.0.0.2:53", "10.0.0.1:53"]);
         assert_eq!(at(&list, Instant::now() + REST), ["10.0.0.1:53", "10.0.0.2:53"]);
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_read_again_when_it_changed_and_the_server_never_asks_itself() {
+    fn a_changed_file_is_read_again_and_the_server_never_asks_itself() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let own: SocketAddr = "127.0.0.1:15053".parse().unwrap();
         fs::write(file.path(), "nameserver 127.0.0.1:15053\nnameserver 10.0.0.1\n").unwrap();

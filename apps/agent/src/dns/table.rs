@@ -1,5 +1,4 @@
-//! Which names the mesh has. Queries read a table that never changes; a new one shares with the last what stayed
-//! the same.
+//! Names of the mesh. Queries read a table that never changes; a new one shares with the last what stayed the same.
 
 use std::{
     borrow::Cow,
@@ -10,9 +9,9 @@ use std::{
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use serde::Deserialize;
+use contract::dns::DnsDocument;
 
-/// What Kuma's control plane says; a document need not.
+/// Value of Kuma's control plane; a document need not have one.
 const DEFAULT_TTL: u32 = 30;
 /// A day. Whatever the control plane says, applications ask again.
 const LONGEST_TTL: i64 = 86_400;
@@ -22,7 +21,7 @@ const MAX_LABEL: usize = 63;
 
 /// The current table.
 #[derive(Debug, Default)]
-pub struct Names(ArcSwap<Table>);
+pub struct DnsNames(ArcSwap<Table>);
 
 /// Names in lower case without the last dot.
 #[derive(Debug, Clone)]
@@ -31,38 +30,23 @@ pub struct Table {
     ttl: u32,
 }
 
-/// Where a name leads to.
+/// Addresses of a name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     pub v4: Vec<Ipv4Addr>,
     pub v6: Vec<Ipv6Addr>,
 }
 
-/// What a document did.
+/// Effect of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableUpdate {
-    /// How many there are now.
+    /// Number of names now.
     pub names: usize,
-    /// How many are new or lead elsewhere.
+    /// Number of names that are new or lead elsewhere.
     pub changed: usize,
     pub removed: usize,
     /// Names and addresses that are none.
     pub skipped: usize,
-}
-
-#[derive(Debug, Deserialize)]
-struct Document<'a> {
-    #[serde(borrow, default)]
-    records: Vec<Record<'a>>,
-    ttl: Option<i64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Record<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
-    ips: Vec<Cow<'a, str>>,
 }
 
 impl Default for Table {
@@ -71,14 +55,14 @@ impl Default for Table {
     }
 }
 
-impl Names {
+impl DnsNames {
     pub fn current(&self) -> arc_swap::Guard<Arc<Table>> {
         self.0.load()
     }
 
     /// Makes a document the table. One that cannot be read changes nothing.
     pub fn take(&self, document: &[u8]) -> anyhow::Result<TableUpdate> {
-        let document: Document<'_> =
+        let document: DnsDocument<'_> =
             serde_json::from_slice(document).context("expected {\"records\": […], \"ttl\": …}")?;
         let (table, update) = self.current().with(&document);
         self.0.store(Arc::new(table));
@@ -87,7 +71,7 @@ impl Names {
 }
 
 impl Table {
-    /// Where a name leads to, if it is one of the mesh.
+    /// Addresses of a name, if it is one of the mesh.
     pub fn find(&self, name: &[u8]) -> Option<&Addresses> {
         self.names.get(name).map(|found| &**found)
     }
@@ -97,9 +81,10 @@ impl Table {
         self.ttl
     }
 
-    fn with(&self, document: &Document<'_>) -> (Table, TableUpdate) {
+    fn with(&self, document: &DnsDocument<'_>) -> (Table, TableUpdate) {
         let mut names = self.names.clone();
-        let (mut changed, mut skipped) = (0, 0);
+        let mut changed = 0;
+        let mut skipped = 0;
         let mut wanted: HashSet<Box<[u8]>> = HashSet::with_capacity(document.records.len());
         for record in &document.records {
             let Some(name) = key(&record.name) else {
@@ -172,7 +157,7 @@ mod tests {
         let of =
             |i: usize| record(&format!("service-{i}.mesh"), &[&format!("240.0.{}.{}", i / 250, i % 250)]);
         let mut records: Vec<Value> = (0..50_000).map(of).collect();
-        let names = Names::default();
+        let names = DnsNames::default();
         assert_eq!(names.take(&document(&records)).unwrap(), update(50_000, 50_000, 0, 0));
         let before = names.0.load_full();
         records[7] = record("service-7.mesh", &["240.1.1.1"]);
@@ -190,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn names_are_compared_without_case_and_last_dot_and_what_is_none_is_left_out() {
-        let names = Names::default();
+    fn case_and_last_dot_of_names_do_not_matter_and_non_names_are_left_out() {
+        let names = DnsNames::default();
         let long = format!("{}.mesh", "x".repeat(64));
         let records = [
             record("Backend.Mesh.", &["240.0.0.1", "::ffff:f000:1", "240.0.0", ""]),
@@ -210,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_document_that_cannot_be_read_changes_nothing() {
-        let names = Names::default();
+        let names = DnsNames::default();
         names.take(&document(&[record("a.mesh", &["240.0.0.1"])])).unwrap();
         for wrong in
             ["", "[]", "{\"records\": 1}", "{\"records\": [{\"ips\": []}]}", "{\"records\": [", "null"]

@@ -23,7 +23,7 @@ use super::*;
 /// A server with names and resolvers of its own.
 struct Machine {
     port: u16,
-    server: Server,
+    server: DnsServer,
     metrics: Metrics,
     resolv_conf: tempfile::NamedTempFile,
     shutdown: Shutdown,
@@ -36,18 +36,19 @@ impl Machine {
 
     fn with_networks(resolvers: &[&Resolver], networks: Vec<Range>) -> Machine {
         let resolv_conf = tempfile::NamedTempFile::new().unwrap();
-        let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
+        let metrics = Metrics::default();
+        let shutdown = Shutdown::default();
         let port = testkit::ports::own_port().unwrap();
         let ports: Vec<u16> = resolvers.iter().map(|resolver| resolver.port).collect();
         write(&resolv_conf, &ports);
-        let plan = Plan {
+        let plan = DnsSettings {
             port,
             ipv6: true,
             resolv_conf: resolv_conf.path().to_owned(),
             log_queries: true,
             networks,
         };
-        let server = Server::start(&plan, &metrics, &shutdown).unwrap();
+        let server = DnsServer::start(&plan, &metrics, &shutdown).unwrap();
         let machine = Machine { port, server, metrics, resolv_conf, shutdown };
         machine.take(&json!({"ttl": 30, "records": [
             {"name": "backend.mesh", "ips": ["240.0.0.1", "::ffff:f000:1"]},
@@ -116,7 +117,7 @@ fn names_of_the_mesh_have_addresses_of_both_families_and_nothing_else() {
 }
 
 #[test]
-fn queries_over_ipv6_are_answered_like_others_unless_the_agent_is_without_it() {
+fn queries_over_ipv6_are_answered_unless_the_agent_is_without_it() {
     let resolver = Resolver::start(Behaviour::Address(Ipv4Addr::new(192, 0, 2, 7)));
     let machine = Machine::new(&[&resolver]);
     for (name, kind, expect) in [
@@ -130,16 +131,32 @@ fn queries_over_ipv6_are_answered_like_others_unless_the_agent_is_without_it() {
     }
     assert!(machine.has(r#"kuma_dp_dns_queries_total{qtype="AAAA",source="local"} 2"#));
     let port = testkit::ports::own_port().unwrap();
-    let plan = Plan {
+    let plan = DnsSettings {
         port,
         ipv6: false,
         resolv_conf: machine.resolv_conf.path().to_owned(),
         log_queries: false,
         networks: Vec::new(),
     };
-    Server::start(&plan, &Metrics::default(), &machine.shutdown).unwrap();
+    DnsServer::start(&plan, &Metrics::default(), &machine.shutdown).unwrap();
     assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     assert!(std::net::TcpStream::connect(("::1", port)).is_err());
+}
+
+#[test]
+fn an_ipv6_virtual_address_is_answered_as_the_control_plane_says_it() {
+    let resolver = Resolver::start(Behaviour::NoSuchName);
+    let machine = Machine::new(&[&resolver]);
+    machine.take(&json!({"ttl": 30, "records": [
+        {"name": "backend.mesh", "ips": ["240.0.0.1", "fd00:240::f000:1"]},
+    ]}));
+    for (kind, expect) in [(RecordType::A, "240.0.0.1"), (RecordType::AAAA, "fd00:240::f000:1")] {
+        let asked = query("backend.mesh.", kind);
+        assert_eq!(addresses(&ask(machine.port, &asked)), [expect]);
+        for answer in client::ask_v6(machine.port, &asked) {
+            assert_eq!(addresses(&answer), [expect]);
+        }
+    }
 }
 
 #[test]
@@ -285,7 +302,7 @@ fn malformed_packets_are_refused_or_dropped_and_never_stop_the_server() {
 }
 
 #[test]
-fn queries_that_wait_for_resolvers_are_bounded_and_delay_no_name_of_the_mesh() {
+fn queries_waiting_for_resolvers_are_bounded_and_delay_no_mesh_name() {
     let resolver = Resolver::start(Behaviour::Silent);
     let machine = Machine::new(&[&resolver]);
     let flood = client::Flood::start(machine.port);
@@ -318,14 +335,15 @@ async fn documents_that_cannot_be_read_leave_the_last_names() {
 fn a_port_that_is_taken_is_said() {
     let machine = Machine::new(&[]);
     for networks in [Vec::new(), networks("docker0:127.77.0.0/16")] {
-        let plan = Plan {
+        let plan = DnsSettings {
             port: machine.port,
             ipv6: false,
             resolv_conf: machine.resolv_conf.path().to_owned(),
             log_queries: false,
             networks,
         };
-        let failure = Server::start(&plan, &Metrics::default(), &machine.shutdown).unwrap_err().to_string();
+        let failure =
+            DnsServer::start(&plan, &Metrics::default(), &machine.shutdown).unwrap_err().to_string();
         assert!(
             failure.contains(&plan.port.to_string()) && failure.contains("--dns-proxy-port"),
             "{failure}"
@@ -338,7 +356,7 @@ fn networks(text: &str) -> Vec<Range> {
 }
 
 #[test]
-fn queries_of_a_virtual_network_are_answered_and_those_of_other_machines_are_not() {
+fn a_virtual_network_gets_answers_and_other_machines_do_not() {
     let machine = Machine::with_networks(&[], networks("docker0:127.77.0.0/16"));
     let question = query("backend.mesh.", RecordType::A).to_vec().unwrap();
     let client = |ip: &str| {

@@ -9,12 +9,12 @@ use http_body_util::Full;
 use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::http_client::{Answer, MAX_BODY, exchange_within};
+use crate::http_client::{HttpResponse, MAX_BODY, exchange_within};
 
 /// Envoy answers from its main thread; when that is busy for longer, it is not well.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where the admin interface listens.
+/// Address of the admin interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admin {
     Socket(PathBuf),
@@ -37,7 +37,7 @@ impl Admin {
         }
     }
 
-    /// Whether Envoy has its first configuration and serves it.
+    /// True once Envoy has its first configuration and serves it.
     pub async fn is_ready(&self) -> bool {
         self.ask(Method::GET, "/ready").await.is_ok_and(|answer| answer.status == StatusCode::OK)
     }
@@ -84,11 +84,11 @@ impl Admin {
         Ok(answer.text())
     }
 
-    async fn ask(&self, method: Method, path: &str) -> anyhow::Result<Answer> {
+    async fn ask(&self, method: Method, path: &str) -> anyhow::Result<HttpResponse> {
         self.ask_within(method, path, MAX_BODY).await
     }
 
-    async fn ask_within(&self, method: Method, path: &str, limit: usize) -> anyhow::Result<Answer> {
+    async fn ask_within(&self, method: Method, path: &str, limit: usize) -> anyhow::Result<HttpResponse> {
         let request = Request::builder()
             .method(method)
             .uri(path)

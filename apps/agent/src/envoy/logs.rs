@@ -11,7 +11,7 @@ pub const TARGET: &str = "envoy";
 /// The format of Envoy's log lines, which [`parse`] reads.
 pub const FORMAT: &str = "[%l][%n] %v";
 
-/// How much Envoy logs, in Envoy's words.
+/// Envoy's log levels, in its own words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum EnvoyLevel {
     Trace,
@@ -66,18 +66,18 @@ impl EnvoyLevel {
 
 /// A line of Envoy's log.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct LogLine<'a> {
     pub level: EnvoyLevel,
     pub component: &'a str,
     pub message: &'a str,
 }
 
 /// Reads a line; one that Envoy's logger did not write counts as a warning.
-pub fn parse(text: &str) -> Line<'_> {
-    structured(text).unwrap_or(Line { level: EnvoyLevel::Warning, component: "", message: text })
+pub fn parse(text: &str) -> LogLine<'_> {
+    structured(text).unwrap_or(LogLine { level: EnvoyLevel::Warning, component: "", message: text })
 }
 
-fn structured(text: &str) -> Option<Line<'_>> {
+fn structured(text: &str) -> Option<LogLine<'_>> {
     let (level, rest) = text.strip_prefix('[')?.split_once("][")?;
     let (component, message) = rest.split_once("] ")?;
     let mut level = EnvoyLevel::ALL.iter().find(|(_, name)| *name == level)?.0;
@@ -85,13 +85,13 @@ fn structured(text: &str) -> Option<Line<'_>> {
     if level == EnvoyLevel::Info && component == "main" && message.starts_with("  ") {
         level = EnvoyLevel::Debug;
     }
-    Some(Line { level, component, message })
+    Some(LogLine { level, component, message })
 }
 
-impl Line<'_> {
+impl LogLine<'_> {
     /// Writes the line into the agent's log.
     pub fn pass_on(&self) {
-        let Line { component, .. } = self;
+        let LogLine { component, .. } = self;
         let message = self.readable();
         match self.level {
             EnvoyLevel::Trace => tracing::trace!(target: TARGET, component, "{message}"),
@@ -116,8 +116,8 @@ impl Line<'_> {
         }
     }
 
-    /// What the control plane said when it refused the proxy's identity: gRPC status 16
-    /// (unauthenticated) or 7 (permission denied), or those words with any status.
+    /// Reason of the control plane for refusing the proxy's identity: gRPC status 16 (unauthenticated) or 7
+    /// (permission denied), or those words with any status.
     pub fn refused_identity(&self) -> Option<String> {
         let (code, reason) = self.end_of_stream()?;
         let reason = readable(reason);
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_line_keeps_its_level_and_component_and_a_strange_line_is_a_warning() {
         let check = |text: &str, level, component, message| {
-            assert_eq!(parse(text), Line { level, component, message });
+            assert_eq!(parse(text), LogLine { level, component, message });
         };
         check(
             "[info][main] starting main dispatch loop",
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn only_a_refusal_of_the_identity_is_taken_for_one() {
         let check = |message: &str, expect: Option<&str>| {
-            let line = Line { level: EnvoyLevel::Warning, component: "config", message };
+            let line = LogLine { level: EnvoyLevel::Warning, component: "config", message };
             assert_eq!(line.refused_identity().as_deref(), expect, "{message}");
         };
         let stream = "DeltaAggregatedResources gRPC config stream to ads_cluster";
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn the_reason_of_an_ended_stream_is_shown_as_it_was_written() {
         let check = |message: &str, expect: &str| {
-            let line = Line { level: EnvoyLevel::Warning, component: "config", message };
+            let line = LogLine { level: EnvoyLevel::Warning, component: "config", message };
             assert_eq!(line.readable(), expect);
         };
         let stream = "DeltaAggregatedResources gRPC config stream to ads_cluster closed since 3s ago: 3, ";

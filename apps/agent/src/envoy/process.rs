@@ -25,13 +25,13 @@ use super::{
 };
 use crate::{exec::ExecEnvoy, settings::Settings};
 
-/// How long an Envoy that was asked to end may take.
+/// Time for an Envoy that was asked to end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// From here on Envoy counts the processors it may use by itself, and warns who tells it to.
 const CPUSET_BY_DEFAULT: Number = Number(1, 40, 0);
 
-/// How Envoy is to be started.
+/// Command line and files that Envoy is started with.
 #[derive(Debug)]
 pub struct Recipe {
     pub envoy: Envoy,
@@ -86,13 +86,13 @@ impl Recipe {
         }
     }
 
-    /// Whether Envoy says more than the user asked for, for the agent's ears only.
+    /// True if Envoy logs more than the user asked for, for the agent's ears only.
     fn overhears(&self) -> bool {
         self.level > EnvoyLevel::Warning && !self.component_levels.contains("config:")
     }
 }
 
-/// How much Envoy is to log.
+/// Envoy's log level: the user's, or else the agent's own.
 pub fn level(settings: &Settings) -> EnvoyLevel {
     settings.envoy.envoy_log_level.unwrap_or_else(|| EnvoyLevel::like(settings.logs.log_level))
 }

@@ -25,7 +25,7 @@ pub struct Family {
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// What follows the family's name: `_bucket`, `_sum`, `_count` or nothing.
+    /// End of the sample's name, after the family's: `_bucket`, `_sum`, `_count` or nothing.
     pub suffix: String,
     /// Values as they were written, escapes included.
     pub labels: Vec<(String, String)>,

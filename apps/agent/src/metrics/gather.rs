@@ -30,29 +30,29 @@ use super::{
 use crate::{
     envoy::admin::Admin,
     http_client::exchange_within,
-    settings::{Application, ENVOY, Metrics},
+    settings::{Application, ENVOY, MetricsSettings},
 };
 
 /// Shorter than the ten seconds Prometheus waits, so that one slow application does not cost the rest.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a page waits for an application that did not answer the last time.
+/// Time that a page waits for an application that did not answer the last time.
 const BRIEFLY: Duration = Duration::from_millis(500);
 
 /// The largest page of an application; one that has more is left out, because nothing limits what it would
 /// cost the agent, which has little memory of its own.
 const LARGEST: usize = 8 * 1024 * 1024;
 
-/// How often a source was left out.
+/// Number of times that a source was left out.
 pub type Failures = Family<Source, Counter>;
 
-/// Whose metrics they are.
+/// Envoy or an application, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Source {
     source: String,
 }
 
-/// Where to ask.
+/// Applications and Envoy, whose pages are gathered.
 #[derive(Debug, Default)]
 pub struct Sources {
     applications: Vec<Application>,
@@ -71,7 +71,7 @@ impl Hanging {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long to wait for an application, where the page should take no longer than this.
+    /// Time to wait for an application, where the page should take no longer than `at_most`.
     fn patience(&self, application: &str, at_most: Duration) -> Duration {
         if self.names().contains(application) { at_most.min(BRIEFLY) } else { at_most }
     }
@@ -94,7 +94,7 @@ impl Hanging {
 const LATE: &str = "no answer in time";
 
 impl Sources {
-    pub fn new(settings: &Metrics, dataplane: Option<Arc<Dataplane>>) -> Sources {
+    pub fn new(settings: &MetricsSettings, dataplane: Option<Arc<Dataplane>>) -> Sources {
         Sources {
             applications: settings.applications.clone(),
             legacy_names: settings.legacy_names,
@@ -115,7 +115,8 @@ impl Sources {
         // The rest of the time is for putting the page together and sending it.
         let at_most = view.wanted_within.map_or(PATIENCE, |within| within.mul_f64(0.75).min(PATIENCE));
         for application in self.applications.iter().chain(&view.applications).cloned() {
-            let (name, hanging) = (application.name.clone(), self.hanging.clone());
+            let name = application.name.clone();
+            let hanging = self.hanging.clone();
             asked.spawn(async move {
                 let patience = hanging.patience(&name, at_most);
                 // It goes on when the page does not wait any more.
@@ -171,12 +172,11 @@ impl Sources {
             (Ok(text), Ok(known)) => (Ok(text), known),
             (Err(error), _) | (_, Err(error)) => (Err(error), KnownNames::default()),
         };
-        let older = match self.legacy_names && text.is_ok() {
-            true => {
-                let listening = Listening::of_admin(&admin.get(legacy::QUESTION).await.unwrap_or_default());
-                Some(LegacyNames::derive(&known, &listening, self.dataplane.as_deref()))
-            }
-            false => None,
+        let older = if self.legacy_names && text.is_ok() {
+            let listening = Listening::of_admin(&admin.get(legacy::QUESTION).await.unwrap_or_default());
+            Some(LegacyNames::derive(&known, &listening, self.dataplane.as_deref()))
+        } else {
+            None
         };
         (text, known, older)
     }
@@ -185,8 +185,9 @@ impl Sources {
 /// Says in the agent's own metrics who has answered.
 fn add_answered(own: &mut String, answered: &[(String, bool)]) {
     let metric = "kuma_dp_metrics_source_up";
-    let mut lines =
-        format!("# HELP {metric} Whether the source of metrics answered this time.\n# TYPE {metric} gauge\n");
+    let mut lines = format!(
+        "# HELP {metric} Answer of the source of metrics this time: 1 if it came, 0 if not.\n# TYPE {metric} gauge\n"
+    );
     for (name, up) in answered {
         lines.push_str(&format!("{metric}{{source=\"{name}\"}} {}\n", u8::from(*up)));
     }
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_application_that_never_answers_holds_up_neither_the_page_nor_the_others() {
+    async fn a_silent_application_delays_neither_the_page_nor_the_others() {
         let speaks = Arc::new(AtomicBool::new(false));
         let mut view = View {
             applications: vec![
@@ -306,7 +307,8 @@ mod tests {
         let hurried = timed(&Sources::default(), &view).await;
         view = view.for_reader(&HeaderMap::new());
         let sources = Sources::default();
-        let (patient, again) = (timed(&sources, &view).await, timed(&sources, &view).await);
+        let patient = timed(&sources, &view).await;
+        let again = timed(&sources, &view).await;
         assert!(hurried < patient && again < patient, "{hurried:?} {again:?} {patient:?}");
 
         speaks.store(true, Ordering::Relaxed);

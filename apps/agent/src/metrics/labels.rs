@@ -19,7 +19,7 @@ const OTHERS: [&str; 4] = ["cluster.", "http.", "listener.", "tcp."];
 
 /// Permissions for TCP whose names have dots, by the metric that Envoy makes of the whole name.
 #[derive(Debug, Default)]
-pub struct Permissions(HashMap<String, Option<Permission>>);
+pub struct DottedPermissions(HashMap<String, Option<Permission>>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Permission {
@@ -27,9 +27,9 @@ struct Permission {
     family: String,
 }
 
-impl Permissions {
+impl DottedPermissions {
     /// From names of statistics, such as `self_a.com.rbac.allowed`.
-    pub fn of<'a>(statistics: impl Iterator<Item = &'a str>) -> Permissions {
+    pub fn of<'a>(statistics: impl Iterator<Item = &'a str>) -> DottedPermissions {
         let mut permissions: HashMap<String, Option<Permission>> = HashMap::new();
         for statistic in statistics.filter(|name| !OTHERS.iter().any(|other| name.starts_with(other))) {
             let Some((name, stat)) = statistic.split_once(".rbac.") else { continue };
@@ -43,7 +43,7 @@ impl Permissions {
                     .or_insert(Some(found));
             }
         }
-        Permissions(permissions)
+        DottedPermissions(permissions)
     }
 
     /// Moves the name of permissions from the metric's name into labels, where Envoy left it there.

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     exposition::{Families, Sample},
-    labels::{self, Permissions},
+    labels::{self, DottedPermissions},
 };
 
 pub const CLUSTER: &str = "envoy_cluster_name";
@@ -21,7 +21,7 @@ pub const LISTENER: &str = "envoy_listener_address";
 pub const TCP: &str = "envoy_tcp_prefix";
 /// A label of Kuma: whose permissions are counted. It keeps its dots.
 pub const PERMISSIONS: &str = "listener";
-/// What Envoy itself calls permissions for HTTP and for TCP, unless the name has dots.
+/// Envoy's own labels of permissions for HTTP and for TCP, unless the name has dots.
 pub const PERMISSIONS_HTTP: &str = "envoy_rbac_http_prefix";
 pub const PERMISSIONS_TCP: &str = "envoy_rbac_prefix";
 
@@ -33,23 +33,23 @@ pub const QUESTION: &str = "/stats?filter=%5E(cluster%5C..*%5C.membership_total%
 /// The names there are, as statistics spell them.
 #[derive(Debug, Default)]
 pub struct KnownNames {
-    pub clusters: Names,
-    pub listeners: Names,
-    pub http: Names,
-    pub tcp: Names,
-    permissions: Permissions,
+    pub clusters: DottedNames,
+    pub listeners: DottedNames,
+    pub http: DottedNames,
+    pub tcp: DottedNames,
+    permissions: DottedPermissions,
 }
 
 /// All names of one sort of things.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct DottedNames {
     all: HashSet<String>,
     /// Those with dots by what is before the first, the longest first.
     dotted: HashMap<String, Vec<String>>,
 }
 
-impl Names {
-    fn new(all: HashSet<String>) -> Names {
+impl DottedNames {
+    fn new(all: HashSet<String>) -> DottedNames {
         let mut dotted: HashMap<String, Vec<String>> = HashMap::new();
         for name in &all {
             if let Some((first, _)) = name.split_once('.') {
@@ -57,7 +57,7 @@ impl Names {
             }
         }
         dotted.values_mut().for_each(|names| names.sort_by_key(|name| Reverse(name.len())));
-        Names { all, dotted }
+        DottedNames { all, dotted }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &String> {
@@ -74,19 +74,19 @@ impl Names {
     }
 }
 
-/// What Envoy wrote: families, with the values of labels that hold names.
+/// Names in Envoy's page: families, with the values of labels that hold names.
 #[derive(Debug)]
-pub struct Written(HashMap<String, HashSet<String>>);
+pub struct PageNames(HashMap<String, HashSet<String>>);
 
-impl Written {
-    pub fn of(families: &Families) -> Written {
+impl PageNames {
+    pub fn of(families: &Families) -> PageNames {
         let is_name = |label: &str| matches!(label, CLUSTER | HTTP | LISTENER | TCP);
         let values = families.iter().map(|family| {
             let labels = family.samples.iter().flat_map(|sample| &sample.labels);
             let values = labels.filter(|(label, _)| is_name(label)).map(|(_, value)| value.clone());
             (family.name.clone(), values.collect())
         });
-        Written(values.collect())
+        PageNames(values.collect())
     }
 
     fn has(&self, family: &str) -> bool {
@@ -104,19 +104,19 @@ impl KnownNames {
         let statistics = || text.lines().filter_map(|line| line.split_once(": ")).map(|(name, _)| name);
         let names = |before: &str, after: &str| {
             let names = statistics().filter_map(|name| name.strip_prefix(before)?.strip_suffix(after));
-            Names::new(names.map(str::to_owned).collect())
+            DottedNames::new(names.map(str::to_owned).collect())
         };
         KnownNames {
             clusters: names("cluster.", ".membership_total"),
             listeners: names("listener.", ".no_filter_chain_match"),
             http: names("http.", ".downstream_cx_destroy"),
             tcp: names("tcp.", ".downstream_cx_no_route"),
-            permissions: Permissions::of(statistics()),
+            permissions: DottedPermissions::of(statistics()),
         }
     }
 
     /// Gives a sample's labels their whole values, and says what its family is called then.
-    pub fn restore(&self, family: &str, sample: &mut Sample, written: &Written) -> String {
+    pub fn restore(&self, family: &str, sample: &mut Sample, written: &PageNames) -> String {
         let mut name = family.to_owned();
         if let Some(stat) = whole(&mut name, sample, written, (LISTENER, "envoy_listener_"), &self.listeners)
         {
@@ -157,9 +157,9 @@ impl KnownNames {
 fn whole(
     family: &mut String,
     sample: &mut Sample,
-    written: &Written,
+    written: &PageNames,
     (label, prefix): (&str, &str),
-    known: &Names,
+    known: &DottedNames,
 ) -> Option<String> {
     let tail = family.strip_prefix(prefix)?;
     let value = sample.label(label)?;
@@ -188,12 +188,12 @@ fn whole(
     Some(stat)
 }
 
-/// What Envoy leaves of a name in the metric's name.
+/// Part of a name that Envoy leaves in the metric's name.
 fn rest_of(name: &str) -> Option<String> {
     name.split_once('.').map(|(_, rest)| in_metric(rest))
 }
 
-/// How Envoy writes a text inside a metric's name.
+/// Spells a text as Envoy does inside a metric's name.
 pub fn in_metric(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }

@@ -10,8 +10,8 @@ use std::{
 use prost::Message;
 
 use self::message::{
-    CUMULATIVE, Data, Gauge, Histogram, HistogramDataPoint, InstrumentationScope, KeyValue, Metric,
-    NumberDataPoint, Quantile, Request, Resource, ResourceMetrics, ScopeMetrics, Sum, Summary,
+    CUMULATIVE, Data, ExportRequest, Gauge, Histogram, HistogramDataPoint, InstrumentationScope, KeyValue,
+    Metric, NumberDataPoint, Quantile, Resource, ResourceMetrics, ScopeMetrics, Sum, Summary,
     SummaryDataPoint,
 };
 use super::{
@@ -19,10 +19,11 @@ use super::{
     exposition::{Families, Family, Sample},
 };
 
-/// What one request carries at most. A collector takes 4 MiB by default, and a point is some hundred bytes.
+/// Largest number of points in one request. A collector takes 4 MiB by default, and a point is some hundred
+/// bytes.
 const POINTS_OF_A_REQUEST: usize = 4000;
 
-/// Whose metrics they are.
+/// Proxy that the metrics belong to.
 pub struct Origin<'a> {
     /// `<mesh>.<name>`
     pub instance: &'a str,
@@ -42,7 +43,8 @@ pub fn now() -> u64 {
 pub fn requests(families: Families, origin: &Origin<'_>) -> Vec<Vec<u8>> {
     let writer = Writer { origin, now: now() };
     let mut requests = Vec::new();
-    let (mut scopes, mut points) = (BTreeMap::<String, Vec<Metric>>::new(), 0);
+    let mut scopes = BTreeMap::<String, Vec<Metric>>::new();
+    let mut points = 0;
     for family in families.into_families() {
         for (scope, samples) in by_scope(&family) {
             let (data, count) = writer.data(&family, &samples);
@@ -84,7 +86,7 @@ impl Writer<'_> {
             .into_iter()
             .map(|(name, metrics)| ScopeMetrics { scope: Some(InstrumentationScope { name }), metrics });
         let metrics = ResourceMetrics { resource: Some(resource), scope_metrics: scopes.collect() };
-        Request { resource_metrics: vec![metrics] }.encode_to_vec()
+        ExportRequest { resource_metrics: vec![metrics] }.encode_to_vec()
     }
 
     /// The points of one family, and how many they are.
@@ -154,7 +156,8 @@ impl Writer<'_> {
     fn histogram(&self, series: &Series<'_>) -> HistogramDataPoint {
         let mut buckets = series.parts.clone();
         buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let (mut before, mut bucket_counts) = (0, Vec::with_capacity(buckets.len()));
+        let mut before = 0;
+        let mut bucket_counts = Vec::with_capacity(buckets.len());
         for (_, cumulative) in &buckets {
             let upto = whole(*cumulative);
             bucket_counts.push(upto.saturating_sub(before));
@@ -199,7 +202,7 @@ impl Writer<'_> {
     }
 }
 
-/// What makes one point of a histogram or a summary.
+/// Samples that make one point of a histogram or a summary.
 struct Series<'a> {
     first: &'a Sample,
     /// Bounds of buckets or quantiles, with their values.

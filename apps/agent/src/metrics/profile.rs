@@ -1,4 +1,4 @@
-//! Which of Envoy's metrics a MeshMetric wants: a profile, and names that are added to it or taken away.
+//! Selection of Envoy's metrics by a MeshMetric: a profile, and names that are added to it or taken away.
 
 use regex::Regex;
 use resources::{
@@ -39,7 +39,7 @@ impl Profile {
         }
     }
 
-    /// Whether a sample of the family of this name is shown.
+    /// True if a sample of the family of this name is shown.
     pub fn wants(&self, family: &str, sample: &Sample) -> bool {
         let any = |matchers: &[Matcher]| matchers.iter().any(|matcher| matcher.accepts(family));
         let named = any(&self.include) || self.has(family) && !any(&self.exclude);
@@ -70,7 +70,8 @@ impl Matcher {
     }
 }
 
-/// Whether a sample is about what only the mesh itself uses. Calls to what was trimmed are an application's.
+/// True for samples about parts that only the mesh itself uses. Calls to what was trimmed are an
+/// application's.
 fn is_internal(sample: &Sample) -> bool {
     let names = ABOUT.iter().filter_map(|label| sample.label(label)).filter(|name| *name != system::TRIMMED);
     names.into_iter().any(|name| {
@@ -111,7 +112,8 @@ mod tests {
 
     #[test]
     fn a_profile_chooses_families_and_single_names_correct_it() {
-        let (requests, memory) = ("envoy_cluster_upstream_rq_total", "envoy_cluster_assignment_stale");
+        let requests = "envoy_cluster_upstream_rq_total";
+        let memory = "envoy_cluster_assignment_stale";
         assert!(wants(Value::Null, requests, "web"));
         assert!(!wants(Value::Null, memory, "web"));
         assert!(wants(json!({"appendProfiles": [{"name": "None"}, {"name": "All"}]}), memory, "web"));

@@ -21,7 +21,7 @@ fn known(clusters: &[&str]) -> KnownNames {
     )
 }
 
-/// What a reader gets who wants everything.
+/// Page for a reader who wants everything.
 fn all(texts: &Texts, known: &KnownNames, older: Option<&LegacyNames>) -> String {
     merge(texts, known, older, None).render()
 }

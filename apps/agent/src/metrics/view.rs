@@ -1,4 +1,4 @@
-//! Which metrics a reader gets: from which sources, with which labels, and how many of Envoy's.
+//! View of a reader: sources, labels, and the selection of Envoy's metrics.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::settings::Application;
 
 const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
 
-/// What one page of metrics shows.
+/// Content of one page of metrics.
 #[derive(Debug, Default)]
 pub struct View {
     /// Asked beside those that the agent was started with.
     pub applications: Vec<Application>,
     /// Put on every sample.
     pub labels: Vec<(String, String)>,
-    /// Which of Envoy's metrics; all of them without one.
+    /// Selection of Envoy's metrics; all of them without one.
     pub profile: Option<Profile>,
     /// Only metrics that Envoy has touched.
     pub used_only: bool,
-    /// How long the reader waits for the page, if it says so.
+    /// Time that the reader waits for the page, if it says so.
     pub wanted_within: Option<Duration>,
 }
 
@@ -57,7 +57,8 @@ impl View {
     /// The text that a reader gets.
     pub fn written(&self, mut families: Families) -> String {
         for (label, value) in &self.labels {
-            let (label, value) = (plain(label, '_', false), escaped(value));
+            let label = plain(label, '_', false);
+            let value = escaped(value);
             families.samples().for_each(|sample| sample.set_label(&label, &value));
         }
         families.render()

@@ -1,19 +1,19 @@
-//! What Envoy has counted, and how much of it is not reported yet. Pure.
+//! Envoy's counts, and the part of them that is not reported yet. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
 use resources::naming::{Class, LegacyName, classify_stat};
 
-/// What one report may have in it; the rest waits for the next.
+/// Limits of one report; the rest waits for the next.
 const MAX_NAMES: usize = 5_000;
 const MAX_BYTES: usize = 1 << 20;
 /// Around a name in a report: quotes, a colon, a number and a comma.
 const AROUND: usize = 24;
 
-/// What MeshPassthrough lets through, which is no service of the mesh.
+/// Prefix of clusters of MeshPassthrough, which lead to no service of the mesh.
 const PASSTHROUGH: &str = "meshpassthrough_";
 
-/// What Envoy has counted since it started.
+/// Envoy's counts since it started.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     clusters: BTreeMap<String, u64>,
@@ -78,7 +78,8 @@ fn counters(text: &str) -> impl Iterator<Item = (&str, u64)> {
     lines.filter_map(|(name, value)| Some((name, value.trim().parse().ok()?)))
 }
 
-/// Whether a cluster may lead to a service, and not to the application or to what the proxy needs for itself.
+/// True if a cluster may lead to a service, and not to the application or to something that the proxy needs
+/// for itself.
 fn may_be_called(cluster: &str) -> bool {
     match classify_stat(cluster) {
         Class::Kri(_) | Class::Legacy(LegacyName::Destination(_) | LegacyName::Subset { .. }) => true,
@@ -87,40 +88,41 @@ fn may_be_called(cluster: &str) -> bool {
     }
 }
 
-/// How much was counted since the last report that was taken.
+/// Counts since the last report that was taken.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct CallReport {
     pub clusters: BTreeMap<String, u64>,
     pub inbounds: BTreeMap<String, u64>,
 }
 
-impl Report {
+impl CallReport {
     pub fn is_empty(&self) -> bool {
         self.clusters.is_empty() && self.inbounds.is_empty()
     }
 }
 
-/// What was reported.
+/// Counts that were reported.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct ReportedCounts {
     clusters: HashMap<String, u64>,
-    inbounds: HashMap<String, Visited>,
+    inbounds: HashMap<String, InboundCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Visited {
+struct InboundCounts {
     reported: u64,
     /// At the last look.
     seen: Connections,
 }
 
-impl Counted {
-    /// What is to be reported now. A counter that is smaller than before is one of a new Envoy.
-    pub fn look(&mut self, stats: &Stats, ending: bool) -> Report {
+impl ReportedCounts {
+    /// Makes the next report. A counter that is smaller than before is one of a new Envoy.
+    pub fn look(&mut self, stats: &Stats, ending: bool) -> CallReport {
         // Envoy forgets the counters of what it has no more.
         self.clusters.retain(|name, _| stats.clusters.contains_key(name));
         self.inbounds.retain(|name, _| stats.inbounds.contains_key(name));
-        let (mut report, mut room) = (Report::default(), Room::default());
+        let mut report = CallReport::default();
+        let mut room = ReportSize::default();
         for (name, now) in &stats.clusters {
             let reported = self.clusters.entry(name.clone()).or_default();
             if *now < *reported {
@@ -133,7 +135,7 @@ impl Counted {
         for (name, now) in &stats.inbounds {
             let visited = self.inbounds.entry(name.clone()).or_default();
             if now.all < visited.seen.all {
-                *visited = Visited::default();
+                *visited = InboundCounts::default();
             }
             // What was without TLS at two looks was not in the middle of its handshake.
             let plain = if ending { now.plain() } else { now.plain().min(visited.seen.plain()) };
@@ -146,7 +148,7 @@ impl Counted {
     }
 
     /// The control plane took a report.
-    pub fn accepted(&mut self, report: &Report) {
+    pub fn accepted(&mut self, report: &CallReport) {
         for (name, count) in &report.clusters {
             *self.clusters.entry(name.clone()).or_default() += count;
         }
@@ -156,14 +158,14 @@ impl Counted {
     }
 }
 
-/// What a report has room for.
+/// Size of a report so far.
 #[derive(Default)]
-struct Room {
+struct ReportSize {
     names: usize,
     bytes: usize,
 }
 
-impl Room {
+impl ReportSize {
     fn takes(&mut self, name: &str) -> bool {
         let bytes = self.bytes + name.len() + AROUND;
         if self.names >= MAX_NAMES || bytes > MAX_BYTES {

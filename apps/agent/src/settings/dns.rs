@@ -1,4 +1,4 @@
-//! Whether and where the agent answers names.
+//! Settings of the DNS server.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 
 use super::values::boolean;
 
-/// Where the firewall sends the application's queries, unless another port is configured.
+/// Port that the firewall redirects the application's queries to, unless another is configured.
 const DEFAULT_PORT: u16 = 15053;
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! Which metrics the agent offers, and where.
+//! Settings of the agent's metrics.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 
 use super::values::{boolean, pair, url};
 
-/// What the agent calls Envoy among the sources of metrics.
+/// Name of Envoy among the sources of metrics.
 pub const ENVOY: &str = "envoy";
 
 /// An application whose metrics are offered together with Envoy's.
@@ -18,8 +18,8 @@ pub struct Application {
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Metrics")]
-pub struct Metrics {
-    /// Where the application has metrics, as name=http://host:port/path; may be repeated, the variable
+pub struct MetricsSettings {
+    /// URL of the application's metrics, as name=http://host:port/path; may be repeated, the variable
     /// separates with commas
     #[arg(long = "metrics-application", value_name = "NAME=URL", value_parser = application,
           env = "KUMA_DATAPLANE_RUNTIME_METRICS_APPLICATIONS", value_delimiter = ',')]

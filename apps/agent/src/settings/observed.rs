@@ -1,4 +1,4 @@
-//! How often the agent reports what its proxy calls.
+//! Settings of reports about observed calls.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ const SHORTEST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Observed calls")]
-pub struct Observed {
-    /// How often the agent reports to the control plane which services the proxy called; 0 turns reports off
+pub struct ObservationSettings {
+    /// Interval of reports to the control plane about the services that the proxy called; 0 turns reports off
     #[arg(long = "observed-calls-interval", value_name = "DURATION", value_parser = duration,
           env = "KUMA_DATAPLANE_RUNTIME_OBSERVED_CALLS_INTERVAL", default_value = "1m")]
     interval: Duration,
 }
 
-impl Observed {
+impl ObservationSettings {
     /// `None` where nothing is reported.
     pub fn interval(&self) -> Option<Duration> {
         (!self.interval.is_zero()).then(|| self.interval.max(SHORTEST))
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn zero_turns_reports_off_and_nothing_is_shorter_than_a_second() {
-        let of = |millis| Observed { interval: Duration::from_millis(millis) }.interval();
+        let of = |millis| ObservationSettings { interval: Duration::from_millis(millis) }.interval();
         assert_eq!(of(0), None);
         assert_eq!(of(1), Some(SHORTEST));
         assert_eq!(of(60_000), Some(Duration::from_secs(60)));

@@ -1,4 +1,4 @@
-//! How the machine redirects the application's traffic, as far as the control plane must know it.
+//! Redirection of the application's traffic, as far as the control plane must know it.
 
 use std::io::Read;
 
@@ -26,17 +26,17 @@ pub struct Transparent {
     transparent_proxy_config: Vec<String>,
 }
 
-/// What the settings say.
+/// Redirection that the settings describe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redirected {
+pub struct RedirectionSettings {
     pub config: DataplaneConfig,
-    /// Whether the application's queries come to the agent; unknown where the defaults were asked for, because
-    /// Kuma's agent answers them then.
+    /// True if the application's queries come to the agent; unknown where the defaults were asked for, because Kuma's
+    /// agent answers them then.
     pub dns: Option<bool>,
 }
 
 impl Transparent {
-    pub fn read(&self) -> Result<Option<Redirected>> {
+    pub fn read(&self) -> Result<Option<RedirectionSettings>> {
         self.read_from(&mut std::io::stdin(), |name| std::env::var(name).ok())
     }
 
@@ -44,7 +44,7 @@ impl Transparent {
         &self,
         stdin: &mut impl Read,
         environment: impl Fn(&str) -> Option<String>,
-    ) -> Result<Option<Redirected>> {
+    ) -> Result<Option<RedirectionSettings>> {
         let sources: Vec<&str> = self.sources().collect();
         if !self.transparent_proxy && sources.is_empty() {
             return Ok(None);
@@ -59,7 +59,7 @@ impl Transparent {
         let config = layers.config().map_err(invalid)?;
         let config = DataplaneConfig::from(&config);
         let dns = (config.redirect.dns.enabled || !sources.is_empty()).then_some(config.redirect.dns.enabled);
-        Ok(Some(Redirected { config, dns }))
+        Ok(Some(RedirectionSettings { config, dns }))
     }
 
     /// A list of files may be one value.
@@ -71,7 +71,7 @@ impl Transparent {
     }
 }
 
-/// Whether a source is the configuration itself: no file is called like that.
+/// True if a source is the configuration itself: no file is called like that.
 fn is_inline(source: &str) -> bool {
     source.trim_start().starts_with('{') || source.contains('\n') || source.contains(": ")
 }
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    fn read(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Option<Redirected>> {
+    fn read(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Option<RedirectionSettings>> {
         let command = Transparent::augment_args(Command::new("run")).no_binary_name(true);
         let settings = Transparent::from_arg_matches(&command.get_matches_from(arguments)).unwrap();
         let find = |name: &str| {

@@ -1,4 +1,4 @@
-//! How the values of flags and variables are read, in the spellings Kuma accepts.
+//! Parsers for the values of flags and variables, in the spellings Kuma accepts.
 
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ use runtime::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use crate::control_plane::ControlPlane;
+use crate::control_plane::SimulatedControlPlane;
 
 /// Long enough for a machine that is busy with other tests; nothing waits this long when all is well.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -64,7 +64,7 @@ impl Home {
     }
 
     /// `kuma-dp run` for a control plane, with everything it needs and what a test adds.
-    pub fn run_command(&self, control_plane: &ControlPlane, more: &[&str]) -> Command {
+    pub fn run_command(&self, control_plane: &SimulatedControlPlane, more: &[&str]) -> Command {
         let ca = self.file("ca.pem", &control_plane.certificate.pem);
         let mut command = self.command(&["run", "--ca-cert-file", &ca, "--binary-path"]);
         command.arg(envoy()).arg("--cp-address").arg(control_plane.url());
@@ -76,7 +76,7 @@ impl Home {
         command
     }
 
-    pub fn run(&self, control_plane: &ControlPlane, more: &[&str]) -> Agent {
+    pub fn run(&self, control_plane: &SimulatedControlPlane, more: &[&str]) -> Agent {
         let dataplane = self.file("dp.yaml", DATAPLANE);
         let mut command = self.run_command(control_plane, &["--dataplane-file", &dataplane]);
         Agent::start(command.args(more))
@@ -93,7 +93,8 @@ impl Agent {
     pub fn start(command: &mut Command) -> Agent {
         let mut child = command.spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
-        let (stderr, heard) = (child.stderr.take().unwrap(), said.clone());
+        let stderr = child.stderr.take().unwrap();
+        let heard = said.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 let mut heard = heard.lock().unwrap();
@@ -163,13 +164,17 @@ impl Agent {
 }
 
 impl Drop for Agent {
+    #[allow(clippy::print_stderr, reason = "the runner of tests shows what a failed test printed")]
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("── the log of kuma-dp:\n{}", self.said());
+        }
     }
 }
 
-/// Whether a process runs; one that only waits for its exit status to be read does not.
+/// True if a process runs; one that only waits for its exit status to be read does not.
 pub fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| {

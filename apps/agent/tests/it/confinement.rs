@@ -1,4 +1,4 @@
-//! What a control plane that means harm, or another user of the machine, can make an agent do.
+//! Limits on a control plane that means harm, and on other users of the machine.
 
 use std::{
     fs,
@@ -7,22 +7,23 @@ use std::{
 
 use crate::{
     agent::{Home, http},
-    control_plane::ControlPlane,
+    control_plane::SimulatedControlPlane,
 };
 
 #[test]
 fn a_socket_outside_the_work_directory_is_refused_before_envoy_starts() {
     let home = Home::new();
     let victim = home.file("passwd", "root\n");
-    let control_plane = ControlPlane::with_admin_socket(&victim);
+    let control_plane = SimulatedControlPlane::with_admin_socket(&victim);
     let agent = home.run(&control_plane, &[]);
     agent.ends_with(1, &["admin.address.pipe.path is", "/passwd", "not inside the work directory"]);
     assert_eq!(fs::read_to_string(victim).unwrap(), "root\n");
 }
 
 #[test]
-fn a_link_in_place_of_the_configuration_is_replaced_and_not_written_through() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+fn a_link_in_place_of_the_configuration_is_replaced_not_followed() {
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let victim = home.file("passwd", "root\n");
     fs::create_dir(home.path("work")).unwrap();
     fs::set_permissions(home.path("work"), PermissionsExt::from_mode(0o755)).unwrap();
@@ -38,7 +39,8 @@ fn a_link_in_place_of_the_configuration_is_replaced_and_not_written_through() {
 #[test]
 fn a_work_directory_that_others_can_change_is_refused() {
     let check = |prepare: &dyn Fn(&Home), expect: &[&str]| {
-        let (control_plane, home) = (ControlPlane::away(), Home::new());
+        let control_plane = SimulatedControlPlane::away();
+        let home = Home::new();
         prepare(&home);
         home.run(&control_plane, &[]).ends_with(1, expect);
     };
@@ -53,7 +55,8 @@ fn a_work_directory_that_others_can_change_is_refused() {
     };
     check(&linked, &["is a symbolic link"]);
     // Only root can give a directory away; any other user finds root's.
-    let (control_plane, home) = (ControlPlane::away(), Home::new());
+    let control_plane = SimulatedControlPlane::away();
+    let home = Home::new();
     let others = home.path("others");
     fs::create_dir(&others).unwrap();
     let given = nix::unistd::chown(&others, Some(12345.into()), None).is_ok();
@@ -63,7 +66,8 @@ fn a_work_directory_that_others_can_change_is_refused() {
 
 #[test]
 fn a_work_directory_is_made_for_this_user_alone() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let agent = home.run(&control_plane, &[]);
     agent.wait_for_ready(&home);
     assert_eq!(fs::metadata(home.path("work")).unwrap().permissions().mode() & 0o777, 0o700);
@@ -72,7 +76,8 @@ fn a_work_directory_is_made_for_this_user_alone() {
 
 #[test]
 fn what_the_control_plane_says_commands_no_terminal() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     control_plane.refuse(503, "not\u{1b}[2J yet\u{9b}1m\r\n2026-01-01 ERROR forged");
     control_plane.refuse(422, "\u{1b}]0;title\u{7}never\r");
     let mut agent = home.run(&control_plane, &[]);

@@ -55,29 +55,29 @@ struct State {
 }
 
 /// Serves until dropped.
-pub struct ControlPlane {
+pub struct SimulatedControlPlane {
     pub certificate: Certificate,
-    /// Where Envoy serves.
+    /// Port at which Envoy serves.
     pub traffic_port: u16,
     port: u16,
-    /// Whether Envoy shall ask for configuration, and be refused.
+    /// Lets Envoy ask for configuration, and be refused.
     discovery: bool,
-    /// Whether Envoy gets inbounds and an outbound as a proxy with unified names has them.
+    /// Gives Envoy inbounds and an outbound as a proxy with unified names has them.
     unified: bool,
-    /// Whether Envoy makes the labels of Kuma then.
+    /// Lets Envoy make the labels of Kuma then.
     labels: bool,
-    /// Where Envoy's admin interface shall be, if not in the work directory.
+    /// Path of Envoy's admin interface, if not in the work directory.
     admin_socket: Option<String>,
-    /// Where Envoy answers Prometheus, and the port of the application whose metrics are read.
+    /// Port where Envoy answers Prometheus, and the port of the application whose metrics are read.
     metrics: Option<(u16, u16)>,
     state: Arc<Mutex<State>>,
     runtime: Option<(tokio::runtime::Runtime, Shutdown)>,
 }
 
-impl ControlPlane {
+impl SimulatedControlPlane {
     /// One that does not serve yet.
-    pub fn away() -> ControlPlane {
-        ControlPlane {
+    pub fn away() -> SimulatedControlPlane {
+        SimulatedControlPlane {
             certificate: Certificate::new(),
             traffic_port: free_port(),
             port: free_port(),
@@ -91,22 +91,22 @@ impl ControlPlane {
         }
     }
 
-    pub fn start() -> ControlPlane {
-        let mut control_plane = ControlPlane::away();
+    pub fn start() -> SimulatedControlPlane {
+        let mut control_plane = SimulatedControlPlane::away();
         control_plane.serve();
         control_plane
     }
 
-    pub fn with_certificate(certificate: Certificate) -> ControlPlane {
-        let mut control_plane = ControlPlane::away();
+    pub fn with_certificate(certificate: Certificate) -> SimulatedControlPlane {
+        let mut control_plane = SimulatedControlPlane::away();
         control_plane.certificate = certificate;
         control_plane.serve();
         control_plane
     }
 
     /// One whose discovery service knows no valid token.
-    pub fn refusing_tokens() -> ControlPlane {
-        let mut control_plane = ControlPlane::away();
+    pub fn refusing_tokens() -> SimulatedControlPlane {
+        let mut control_plane = SimulatedControlPlane::away();
         control_plane.discovery = true;
         control_plane.serve();
         control_plane
@@ -114,17 +114,17 @@ impl ControlPlane {
 
     /// One that tells Envoy of the inbound `self_backend-kumahq.com`, some more and an outbound, and has Envoy
     /// make the labels of Kuma, as Kuma's does.
-    pub fn with_unified_names() -> ControlPlane {
-        ControlPlane::with_labels(true)
+    pub fn with_unified_names() -> SimulatedControlPlane {
+        SimulatedControlPlane::with_labels(true)
     }
 
     /// The same, and the agent is left to make the labels of Kuma.
-    pub fn with_labels_by_the_agent() -> ControlPlane {
-        ControlPlane::with_labels(false)
+    pub fn with_labels_by_the_agent() -> SimulatedControlPlane {
+        SimulatedControlPlane::with_labels(false)
     }
 
-    fn with_labels(in_envoy: bool) -> ControlPlane {
-        let mut control_plane = ControlPlane::away();
+    fn with_labels(in_envoy: bool) -> SimulatedControlPlane {
+        let mut control_plane = SimulatedControlPlane::away();
         control_plane.unified = true;
         control_plane.labels = in_envoy;
         control_plane.serve();
@@ -132,16 +132,16 @@ impl ControlPlane {
     }
 
     /// One that wants Envoy to listen at a path of its choice.
-    pub fn with_admin_socket(path: &str) -> ControlPlane {
-        let mut control_plane = ControlPlane::away();
+    pub fn with_admin_socket(path: &str) -> SimulatedControlPlane {
+        let mut control_plane = SimulatedControlPlane::away();
         control_plane.admin_socket = Some(path.to_owned());
         control_plane.serve();
         control_plane
     }
 
     /// One that lets Envoy answer Prometheus at a port, as Kuma's does.
-    pub fn with_metrics(port: u16, application: u16) -> ControlPlane {
-        let mut control_plane = ControlPlane::away();
+    pub fn with_metrics(port: u16, application: u16) -> SimulatedControlPlane {
+        let mut control_plane = SimulatedControlPlane::away();
         control_plane.metrics = Some((port, application));
         control_plane.serve();
         control_plane
@@ -196,7 +196,7 @@ impl ControlPlane {
     }
 }
 
-impl Drop for ControlPlane {
+impl Drop for SimulatedControlPlane {
     fn drop(&mut self) {
         if let Some((runtime, shutdown)) = self.runtime.take() {
             shutdown.begin();
@@ -205,7 +205,7 @@ impl Drop for ControlPlane {
     }
 }
 
-/// What a bootstrap depends on.
+/// Variable parts of a bootstrap.
 #[derive(Clone)]
 struct Shape {
     traffic: u16,

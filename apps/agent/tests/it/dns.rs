@@ -24,7 +24,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     agent::{Agent, Home, free_port, http},
-    control_plane::ControlPlane,
+    control_plane::SimulatedControlPlane,
 };
 
 const DATAPLANE: &str = "type: Dataplane\nmesh: default\nname: web-1\nnetworking:\n  address: 127.0.0.1\n  \
@@ -38,7 +38,7 @@ struct Documents(Arc<Mutex<State>>);
 struct State {
     etag: String,
     names: String,
-    /// How often the agent had the document already.
+    /// Number of requests of an agent that had the document already.
     known: usize,
 }
 
@@ -86,7 +86,7 @@ fn names(last: &str) -> String {
     names
 }
 
-/// What a name leads to, or why to nothing; `None` without an answer.
+/// Addresses of a name, or the code of a refusal; `None` without an answer.
 fn look(port: u16, name: &str) -> Option<Result<Vec<Ipv4Addr>, ResponseCode>> {
     let mut query = Message::query();
     query.add_query(Query::query(name.parse().unwrap(), RecordType::A));
@@ -113,8 +113,11 @@ fn a_machine_without_ipv4_answers_names_at_the_loopback_address_of_ipv6() {
     }
     let machine = Namespace::new().unwrap();
     machine.ip("addr del 127.0.0.1/8 dev lo").unwrap();
-    let (control_plane, home, port) = (ControlPlane::away(), Home::new(), free_port());
-    let (dataplane, resolvers) = (home.file("dp.yaml", DATAPLANE), home.file("resolv.conf", ""));
+    let control_plane = SimulatedControlPlane::away();
+    let home = Home::new();
+    let port = free_port();
+    let dataplane = home.file("dp.yaml", DATAPLANE);
+    let resolvers = home.file("resolv.conf", "");
     let options = ["--dataplane-file", &dataplane, "--dns-resolv-conf", &resolvers];
     let mut command = home.run_command(&control_plane, &options);
     command.args(["--dns-proxy-port", &port.to_string()]);
@@ -124,8 +127,9 @@ fn a_machine_without_ipv4_answers_names_at_the_loopback_address_of_ipv6() {
 }
 
 #[test]
-fn an_application_resolves_what_the_control_plane_says_until_it_says_something_else() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+fn an_application_resolves_what_the_control_plane_says_now() {
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let dataplane = home.file("dp.yaml", DATAPLANE);
     // There is no resolver beside the mesh.
     let resolvers = home.file("resolv.conf", "");
@@ -171,7 +175,8 @@ fn an_application_resolves_what_the_control_plane_says_until_it_says_something_e
 
 #[test]
 fn the_control_plane_hears_how_the_machine_redirects_traffic() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let config = home.file("tp.yaml", "redirect: {dns: {enabled: true}, outbound: {port: 25001}}");
     let port = free_port();
     let mut command = home.run_command(&control_plane, &["--transparent-proxy-config", &config]);
@@ -198,9 +203,50 @@ fn the_control_plane_hears_how_the_machine_redirects_traffic() {
     assert!(!agent.said().contains("are ignored"), "{}", agent.said());
 }
 
+/// Returns the features that an agent announces in a namespace.
+fn announced(machine: &Namespace, more: &[&str]) -> String {
+    let home = Home::new();
+    let port = free_port();
+    let dataplane = home.file("dp.yaml", DATAPLANE);
+    let resolvers = home.file("resolv.conf", "");
+    let options = ["--dataplane-file", &dataplane, "--dns-resolv-conf", &resolvers];
+    machine
+        .enter(|| {
+            let control_plane = SimulatedControlPlane::start();
+            let mut command = home.run_command(&control_plane, &options);
+            command.args(["--dns-proxy-port", &port.to_string()]).args(more);
+            let agent = Agent::start(&mut command);
+            agent.wait_until("a request", |_| !control_plane.requests().is_empty());
+            control_plane.requests()[0]["features"].to_string()
+        })
+        .unwrap()
+}
+
+#[test]
+fn agents_with_a_route_announce_ipv6_virtual_addresses() {
+    if !netns::available().unwrap() {
+        return;
+    }
+    let mut network = netns::Network::new().unwrap();
+    let machine = network.workload().unwrap().namespace;
+    let feature = "feature-ipv6-virtual-addresses";
+    let said = announced(&machine, &[]);
+    assert!(said.contains(feature), "{said}");
+    for flag in ["--ipv6-enabled=false", "--dns-enabled=false"] {
+        let said = announced(&machine, &[flag]);
+        assert!(!said.contains(feature), "{flag}: {said}");
+    }
+    machine.ip("-6 route del default").unwrap();
+    let said = announced(&machine, &[]);
+    assert!(!said.contains(feature), "its own network alone: {said}");
+    let said = announced(&Namespace::new().unwrap(), &[]);
+    assert!(!said.contains(feature), "the loopback interface alone: {said}");
+}
+
 #[test]
 fn an_agent_that_is_told_not_to_answers_no_names() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let dataplane = home.file("dp.yaml", DATAPLANE);
     let options = ["--dataplane-file", &dataplane, "--dns-enabled=false"];
     let agent = Agent::start(&mut home.run_command(&control_plane, &options));

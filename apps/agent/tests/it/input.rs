@@ -2,12 +2,13 @@
 
 use crate::{
     agent::{Agent, DATAPLANE, Home},
-    control_plane::ControlPlane,
+    control_plane::SimulatedControlPlane,
 };
 
 #[test]
 fn every_violation_of_the_definition_is_shown_and_no_request_is_sent() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let text = "type: Dataplane\nmesh: default\nname: web-1\nnetworking:\n  address: not an address\n  inbound:\n  \
                 - port: 0\n    tags: {kuma.io/service: web}\n  - port: 70000\n    tags: {kuma.io/service: ''}\n";
     let file = home.file("bad.yaml", text);
@@ -20,7 +21,8 @@ fn every_violation_of_the_definition_is_shown_and_no_request_is_sent() {
 
 #[test]
 fn variables_fill_the_definition_in() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let file = home.file("dp.yaml", &DATAPLANE.replace("web-1", "{{ name }}").replace("8080", "{{port}}"));
     let flags = ["-d", &file, "-v", "name=shop-7", "--dataplane-var", "port=9090"];
     let agent = Agent::start(&mut home.run_command(&control_plane, &flags));
@@ -35,7 +37,8 @@ fn variables_fill_the_definition_in() {
 
 #[test]
 fn settings_come_from_the_environment_and_flags_win() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let mut command =
         home.command(&["run", "--name", "x", "--name", "from-flag", "--strict-inbound-ports=false"]);
     command.arg("--bind-outbounds");
@@ -82,7 +85,8 @@ fn settings_come_from_the_environment_and_flags_win() {
 #[test]
 fn a_contradiction_or_a_lack_is_an_error_of_usage() {
     let check = |more: &[&str], expect: &str| {
-        let (control_plane, home) = (ControlPlane::away(), Home::new());
+        let control_plane = SimulatedControlPlane::away();
+        let home = Home::new();
         let file = home.file("dp.yaml", DATAPLANE);
         let more: Vec<&str> =
             more.iter().map(|flag| if *flag == "DP" { file.as_str() } else { flag }).collect();
@@ -103,7 +107,8 @@ fn a_zone_proxy_takes_the_variable_for_unified_names() {
     const INGRESS: &str = "type: ZoneIngress\nname: gate\nnetworking: {address: 127.0.0.1, port: 10001}\n";
     const EGRESS: &str = "type: ZoneEgress\nname: exit\nnetworking: {address: 127.0.0.1, port: 10002}\n";
     for (kind, definition) in [("ingress", INGRESS), ("egress", EGRESS)] {
-        let (control_plane, home) = (ControlPlane::start(), Home::new());
+        let control_plane = SimulatedControlPlane::start();
+        let home = Home::new();
         control_plane.refuse(422, "enough");
         let file = home.file("proxy.yaml", definition);
         let mut command =

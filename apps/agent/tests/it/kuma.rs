@@ -1,4 +1,4 @@
-//! What scripts and charts written for Kuma's agent expect of this one.
+//! Expectations of scripts and charts written for Kuma's agent.
 
 use std::{
     fs,
@@ -18,12 +18,13 @@ use runtime::Shutdown;
 
 use crate::{
     agent::{Agent, DATAPLANE, Home, free_port, http, serve},
-    control_plane::ControlPlane,
+    control_plane::SimulatedControlPlane,
 };
 
 #[test]
 fn settings_of_kumas_agent_are_accepted_and_logs_go_where_they_say() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let log = home.path("kuma-dp.log").display().to_string();
     let work = home.path("conf").display().to_string();
     let dataplane = home.file("dp.yaml", DATAPLANE);
@@ -57,14 +58,16 @@ fn settings_of_kumas_agent_are_accepted_and_logs_go_where_they_say() {
 
 #[test]
 fn a_log_that_cannot_be_written_is_an_error_of_usage() {
-    let (control_plane, home) = (ControlPlane::away(), Home::new());
+    let control_plane = SimulatedControlPlane::away();
+    let home = Home::new();
     let agent = home.run(&control_plane, &["--log-output-path", "/nowhere/kuma-dp.log"]);
     agent.ends_with(2, &["/nowhere/kuma-dp.log, where --log-output-path points"]);
 }
 
 #[test]
 fn an_agent_whose_log_nobody_reads_looks_after_envoy_all_the_same() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let dataplane = home.file("dp.yaml", DATAPLANE);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -120,8 +123,10 @@ fn probe(port: u16, path: &str, header: &str) -> (u16, String) {
 #[test]
 fn the_application_is_probed_on_kubelets_behalf() {
     let (app, _runtime, _shutdown) = application();
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
-    let (probes, closed) = (free_port(), free_port());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
+    let probes = free_port();
+    let closed = free_port();
     let port = probes.to_string();
     let agent = home.run(&control_plane, &["--application-probe-proxy-port", &port]);
     agent.wait_for_ready(&home);

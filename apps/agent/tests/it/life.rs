@@ -14,12 +14,13 @@ use nix::{
 
 use crate::{
     agent::{Agent, DATAPLANE, Home, envoy, http, is_alive},
-    control_plane::{Certificate, ControlPlane},
+    control_plane::{Certificate, SimulatedControlPlane},
 };
 
 #[test]
 fn envoy_serves_what_the_control_plane_told_it_and_the_agent_says_ready() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let agent = home.run(&control_plane, &["--dataplane-token", "secret-token"]);
     agent.wait_for_ready(&home);
     assert_eq!(http(control_plane.traffic_port, "/").unwrap(), (200, "hello".to_owned()));
@@ -55,8 +56,9 @@ fn envoy_serves_what_the_control_plane_told_it_and_the_agent_says_ready() {
 }
 
 #[test]
-fn the_control_plane_learns_that_an_envoy_is_newer_than_any_that_the_agent_was_tried_with() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+fn the_control_plane_learns_of_an_envoy_newer_than_tried_ones() {
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let version = "envoy  version: abc/1.99.0/Clean/RELEASE/BoringSSL";
     let script = format!(
         "#!/bin/sh\n[ \"$1\" = --version ] && echo '{version}' && exit\nexec '{}' \"$@\"\n",
@@ -72,15 +74,16 @@ fn the_control_plane_learns_that_an_envoy_is_newer_than_any_that_the_agent_was_t
 }
 
 #[test]
-fn a_certificate_that_calls_itself_a_ca_is_trusted_when_it_is_the_given_one() {
-    let control_plane = ControlPlane::with_certificate(Certificate::calling_itself_a_ca());
+fn a_server_certificate_that_calls_itself_a_ca_is_trusted_if_given() {
+    let control_plane = SimulatedControlPlane::with_certificate(Certificate::calling_itself_a_ca());
     let home = Home::new();
     home.run(&control_plane, &[]).wait_for_ready(&home);
 }
 
 #[test]
 fn a_crashed_envoy_is_started_again_and_counted() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let agent = home.run(&control_plane, &[]);
     agent.wait_for_ready(&home);
     kill(Pid::from_raw(agent.envoys()[0]), Signal::SIGKILL).unwrap();
@@ -97,7 +100,8 @@ fn a_crashed_envoy_is_started_again_and_counted() {
 #[test]
 fn an_agent_asked_to_end_waits_for_open_connections_and_then_ends_well() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        let (control_plane, home) = (ControlPlane::start(), Home::new());
+        let control_plane = SimulatedControlPlane::start();
+        let home = Home::new();
         let mut agent = home.run(&control_plane, &["--drain-time", "10m"]);
         agent.wait_for_ready(&home);
         let mut open = TcpStream::connect(("127.0.0.1", control_plane.traffic_port)).unwrap();
@@ -118,7 +122,8 @@ fn an_agent_asked_to_end_waits_for_open_connections_and_then_ends_well() {
 
 #[test]
 fn a_directory_the_agent_made_for_itself_is_gone_after_it() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let dataplane = home.file("dp.yaml", DATAPLANE);
     let mut command = home.run_command(&control_plane, &["-d", &dataplane]);
     command.env_remove("KUMA_DATAPLANE_RUNTIME_WORK_DIR").env("TMPDIR", home.dir.path());
@@ -135,7 +140,8 @@ fn a_directory_the_agent_made_for_itself_is_gone_after_it() {
 
 #[test]
 fn a_second_signal_skips_the_drain() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let agent = home.run(&control_plane, &["--drain-time", "10m"]);
     agent.wait_for_ready(&home);
     let _open = TcpStream::connect(("127.0.0.1", control_plane.traffic_port)).unwrap();
@@ -151,7 +157,8 @@ fn a_second_signal_skips_the_drain() {
 
 #[test]
 fn an_announced_end_drains_and_stops_nothing_yet() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let mut agent = home.run(&control_plane, &[]);
     agent.wait_for_ready(&home);
     agent.signal(Signal::SIGUSR2);
@@ -166,7 +173,8 @@ fn an_announced_end_drains_and_stops_nothing_yet() {
 
 #[test]
 fn no_envoy_outlives_an_agent_that_is_killed() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let mut agent = home.run(&control_plane, &[]);
     agent.wait_for_ready(&home);
     let envoy = agent.envoys()[0];
@@ -178,7 +186,8 @@ fn no_envoy_outlives_an_agent_that_is_killed() {
 
 #[test]
 fn an_agent_waits_for_its_control_plane_and_says_so_once() {
-    let (mut control_plane, home) = (ControlPlane::away(), Home::new());
+    let mut control_plane = SimulatedControlPlane::away();
+    let home = Home::new();
     let agent = home.run(&control_plane, &["--log-level", "debug", "--envoy-log-level", "info"]);
     agent.wait_until("several attempts", |said| said.matches("still no configuration").count() > 2);
     let said = agent.said();
@@ -195,7 +204,8 @@ fn an_agent_waits_for_its_control_plane_and_says_so_once() {
 
 #[test]
 fn an_agent_asked_to_end_while_waiting_ends_well() {
-    let (control_plane, home) = (ControlPlane::away(), Home::new());
+    let control_plane = SimulatedControlPlane::away();
+    let home = Home::new();
     let agent = home.run(&control_plane, &[]);
     agent.wait_until("an attempt", |said| said.contains("retrying"));
     agent.signal(Signal::SIGTERM);
@@ -204,7 +214,8 @@ fn an_agent_asked_to_end_while_waiting_ends_well() {
 
 #[test]
 fn wait_ends_when_the_proxy_is_ready_and_fails_when_it_never_is() {
-    let (control_plane, home) = (ControlPlane::start(), Home::new());
+    let control_plane = SimulatedControlPlane::start();
+    let home = Home::new();
     let url = format!("http://127.0.0.1:{}/ready", home.readiness_port);
     let wait = |timeout: &str| {
         let arguments = ["wait", "--url", &url, "--timeout", timeout, "--check-frequency", "50ms"];

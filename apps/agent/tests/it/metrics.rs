@@ -10,7 +10,7 @@ use runtime::Shutdown;
 
 use crate::{
     agent::{Agent, Home, free_port, http, serve},
-    control_plane::{ControlPlane, DESTINATION},
+    control_plane::{DESTINATION, SimulatedControlPlane},
 };
 
 const DATAPLANE: &str = "type: Dataplane\nmesh: default\nname: web-1\nnetworking:\n  address: 127.0.0.1\n  \
@@ -27,7 +27,8 @@ fn application() -> (u16, tokio::runtime::Runtime, Shutdown) {
 /// Every family has one type and its samples stand together.
 #[track_caller]
 fn is_orderly(page: &str) {
-    let (mut seen, mut current) = (HashSet::new(), String::new());
+    let mut seen = HashSet::new();
+    let mut current = String::new();
     for line in page.lines().filter(|line| !line.starts_with("# HELP")) {
         let name = line.strip_prefix("# TYPE ").unwrap_or(line).split(['{', ' ']).next().unwrap();
         let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
@@ -45,11 +46,13 @@ fn has(page: &str, line: &str) {
 
 #[test]
 fn metrics_of_envoy_and_application_are_one_page_with_whole_names() {
-    let (control_plane, home) = (ControlPlane::with_unified_names(), Home::new());
+    let control_plane = SimulatedControlPlane::with_unified_names();
+    let home = Home::new();
     let (port, _runtime, _shutdown) = application();
     let dataplane = home.file("dp.yaml", DATAPLANE);
     let address = format!("127.0.0.1:{}", free_port());
-    let (shop, gone) = (format!("shop=http://127.0.0.1:{port}/stats/metrics"), "gone=http://127.0.0.1:1/");
+    let shop = format!("shop=http://127.0.0.1:{port}/stats/metrics");
+    let gone = "gone=http://127.0.0.1:1/";
     let options = ["--dataplane-file", &dataplane, "--metrics-address", &address];
     let mut command = home.run_command(&control_plane, &options);
     // Its kernel takes the connection, and it never answers.
@@ -102,15 +105,15 @@ fn series(page: &str) -> BTreeSet<String> {
 
 #[test]
 fn labels_are_the_same_whether_envoy_or_the_agent_makes_them() {
-    let of = |control_plane: ControlPlane| {
+    let of = |control_plane: SimulatedControlPlane| {
         let home = Home::new();
         let agent = home.run(&control_plane, &[]);
         agent.wait_for_ready(&home);
         assert_eq!(http(control_plane.traffic_port, "/").unwrap().0, 200);
         series(&http(home.readiness_port, "/metrics").unwrap().1)
     };
-    let expect = of(ControlPlane::with_unified_names());
-    let found = of(ControlPlane::with_labels_by_the_agent());
+    let expect = of(SimulatedControlPlane::with_unified_names());
+    let found = of(SimulatedControlPlane::with_labels_by_the_agent());
     let of_kuma = |series: &&String| series.contains(" listener=") || series.contains(" worker=");
     assert!(expect.iter().filter(of_kuma).count() > 20, "{expect:#?}");
     assert_eq!(expect.difference(&found).collect::<Vec<_>>(), Vec::<&String>::new(), "missing");
@@ -119,7 +122,8 @@ fn labels_are_the_same_whether_envoy_or_the_agent_makes_them() {
 
 #[test]
 fn the_bridge_shows_older_names_beside_unified_ones() {
-    let (control_plane, home) = (ControlPlane::with_unified_names(), Home::new());
+    let control_plane = SimulatedControlPlane::with_unified_names();
+    let home = Home::new();
     let dataplane = home.file("dp.yaml", DATAPLANE);
     let options = ["--dataplane-file", &dataplane, "--metrics-legacy-names"];
     let agent = Agent::start(&mut home.run_command(&control_plane, &options));
@@ -148,7 +152,8 @@ fn the_bridge_shows_older_names_beside_unified_ones() {
 fn a_listener_of_kumas_control_plane_is_answered_by_the_agent() {
     let (port, _runtime, _shutdown) = application();
     let listener = free_port();
-    let (control_plane, home) = (ControlPlane::with_metrics(listener, port), Home::new());
+    let control_plane = SimulatedControlPlane::with_metrics(listener, port);
+    let home = Home::new();
     let agent = home.run(&control_plane, &[]);
     agent.wait_for_ready(&home);
     assert_eq!(http(control_plane.traffic_port, "/").unwrap().0, 200);

@@ -1,4 +1,4 @@
-//! Where an agent says whether its proxy is ready.
+//! Readiness endpoints of an agent.
 
 use std::{
     net::{Ipv6Addr, SocketAddr},
@@ -9,12 +9,12 @@ use testkit::netns::{self, Namespace};
 
 use crate::{
     agent::{Agent, DATAPLANE, Home, http_at},
-    control_plane::ControlPlane,
+    control_plane::SimulatedControlPlane,
 };
 
 #[test]
-fn readiness_is_answered_at_the_address_of_the_setting_and_the_control_plane_hears_of_it() {
-    let control_plane = ControlPlane::start();
+fn readiness_is_at_the_configured_address_which_the_server_learns() {
+    let control_plane = SimulatedControlPlane::start();
     let check = |address: &str, asked: &str, told: serde_json::Value| {
         let home = Home::new();
         let agent = home.run(&control_plane, &["--readiness-address", address]);
@@ -31,7 +31,8 @@ fn readiness_is_answered_at_the_address_of_the_setting_and_the_control_plane_hea
 
 #[test]
 fn an_address_of_another_machine_is_refused_with_the_name_of_the_setting() {
-    let (control_plane, home) = (ControlPlane::away(), Home::new());
+    let control_plane = SimulatedControlPlane::away();
+    let home = Home::new();
     let agent = home.run(&control_plane, &["--readiness-address", "2001:db8::1"]);
     agent.ends_with(1, &["cannot listen on [2001:db8::1]", "KUMA_READINESS_ADDRESS"]);
 }
@@ -43,7 +44,8 @@ fn a_machine_without_ipv4_answers_at_the_loopback_address_of_ipv6() {
     }
     let machine = Namespace::new().unwrap();
     machine.ip("addr del 127.0.0.1/8 dev lo").unwrap();
-    let (control_plane, home) = (ControlPlane::away(), Home::new());
+    let control_plane = SimulatedControlPlane::away();
+    let home = Home::new();
     let dataplane = home.file("dp.yaml", DATAPLANE);
     let mut command = home.run_command(&control_plane, &["--dataplane-file", &dataplane]);
     let agent = machine.enter(|| Agent::start(&mut command)).unwrap();

@@ -5,7 +5,7 @@ use resources::Key;
 
 use super::{
     count,
-    plan::{self, Plan, Planned},
+    plan::{self, ApplyPlan, PlannedResource},
     sources,
 };
 use crate::{cli::Global, control_planes::pair, failure::Result, terminal};
@@ -27,12 +27,12 @@ pub struct Input {
 }
 
 impl Input {
-    /// Whether a source is named.
+    /// True if a source is named.
     pub fn is_given(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// Which resources the input names; nothing else in it is looked at.
+    /// Keys of the resources in the input; nothing else in it is looked at.
     pub fn keys(&self, global: &Global) -> Result<Vec<Key>> {
         let texts = sources::read(&self.files, self.recursive, global.api_timeout)?;
         let keys = plan::keys(&texts, &self.vars.iter().cloned().collect(), self.skip_unknown)?;
@@ -43,16 +43,16 @@ impl Input {
     }
 
     /// Reads and checks everything.
-    pub fn read(&self, global: &Global) -> Result<Vec<Planned>> {
+    pub fn read(&self, global: &Global) -> Result<Vec<PlannedResource>> {
         self.plan(global).map(|plan| plan.planned)
     }
 
     /// The same, with what was skipped.
-    pub fn plan(&self, global: &Global) -> Result<Plan> {
+    pub fn plan(&self, global: &Global) -> Result<ApplyPlan> {
         let texts = sources::read(&self.files, self.recursive, global.api_timeout)?;
         let vars = self.vars.iter().cloned().collect();
         let plan = plan::make(texts, &vars, self.skip_unknown)?;
-        let Plan { planned, skipped } = &plan;
+        let ApplyPlan { planned, skipped } = &plan;
         if !skipped.is_empty() {
             terminal::warn(&format!("{} skipped:\n* {}", count(skipped.len()), skipped.join("\n* ")));
         }

@@ -1,4 +1,4 @@
-//! Where a resource stands in its file, and on which line each of its fields.
+//! Position of a resource in its file, and the lines of its fields.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// One text of the input. Its lines are looked up only when there is something to say about them.
 #[derive(Debug)]
-pub struct Located {
+pub struct InputText {
     name: String,
     text: String,
     positions: OnceLock<Positions>,
@@ -15,24 +15,24 @@ pub struct Located {
 
 /// The place of one resource.
 #[derive(Debug)]
-pub struct Place {
-    text: Arc<Located>,
-    /// Where its document starts.
+pub struct SourcePosition {
+    text: Arc<InputText>,
+    /// First line of its document.
     line: usize,
     /// The path of the resource in its document; empty unless that is a list.
     within: String,
     is_kubernetes: bool,
 }
 
-impl Located {
-    pub fn new(name: &str, text: String) -> Located {
-        Located { name: name.to_owned(), text, positions: OnceLock::new() }
+impl InputText {
+    pub fn new(name: &str, text: String) -> InputText {
+        InputText { name: name.to_owned(), text, positions: OnceLock::new() }
     }
 }
 
-impl Place {
-    pub fn new(text: &Arc<Located>, line: usize, within: String, value: &Value) -> Place {
-        Place { text: text.clone(), line, within, is_kubernetes: value.get("apiVersion").is_some() }
+impl SourcePosition {
+    pub fn new(text: &Arc<InputText>, line: usize, within: String, value: &Value) -> SourcePosition {
+        SourcePosition { text: text.clone(), line, within, is_kubernetes: value.get("apiVersion").is_some() }
     }
 
     /// The field that names the kind.

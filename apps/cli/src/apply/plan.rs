@@ -1,4 +1,4 @@
-//! What is to be applied: every resource of the input, checked, in the order it will be sent.
+//! Plan of a command: every resource of the input, checked, in the order it will be sent.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,13 +10,13 @@ use resources::{
 use serde_json::Value;
 
 use super::{
-    place::{Located, Place},
+    place::{InputText, SourcePosition},
     send::body,
     sources::Text,
-    unknown::{self, Unknown},
+    unknown::{self, IneffectiveField},
 };
 use crate::{
-    client::Client,
+    client::ApiClient,
     failure::{Failure, Result},
     kuma_kinds,
     nearest::nearest,
@@ -29,18 +29,18 @@ const WRITTEN_ITSELF: &str = "a control plane writes this itself";
 
 /// A resource of the input that passed every check that needs no control plane.
 #[derive(Debug)]
-pub struct Planned {
+pub struct PlannedResource {
     pub draft: Draft,
     pub body: Value,
-    pub unknown_fields: Vec<Unknown>,
-    /// What was read as something else than is written.
+    pub unknown_fields: Vec<IneffectiveField>,
+    /// Notes on parts that were read as something else than is written.
     pub advice: Vec<String>,
-    /// Why only a resource that exists already may have this name.
+    /// Set if only a resource that exists already may have this name: the reason.
     old_name: Option<String>,
-    place: Place,
+    place: SourcePosition,
 }
 
-impl Planned {
+impl PlannedResource {
     pub fn label(&self) -> String {
         self.draft.key.to_string()
     }
@@ -50,7 +50,7 @@ impl Planned {
         format!("{}/{}", self.draft.kind().name().to_lowercase(), self.draft.key.name)
     }
 
-    /// Where the REST API has it.
+    /// Path in the REST API.
     pub fn path(&self) -> String {
         let key = &self.draft.key;
         Type::of_kind(key.kind).item(&key.mesh, &key.name)
@@ -72,7 +72,7 @@ impl Planned {
 }
 
 /// Refuses names that a new resource must not have. Without a control plane every resource counts as new.
-pub fn check_old_names(planned: &[Planned], client: Option<&Client>) -> Result<()> {
+pub fn check_old_names(planned: &[PlannedResource], client: Option<&ApiClient>) -> Result<()> {
     let mut mistakes = Vec::new();
     for resource in planned {
         let Some(why) = &resource.old_name else { continue };
@@ -91,23 +91,23 @@ pub fn check_old_names(planned: &[Planned], client: Option<&Client>) -> Result<(
     refuse(mistakes, "the input is not valid, nothing was sent")
 }
 
-/// What is to be sent, and what is not.
+/// Resources to be sent, and those that are not.
 #[derive(Debug, Default)]
-pub struct Plan {
-    pub planned: Vec<Planned>,
-    /// What was left out and why, a line each.
+pub struct ApplyPlan {
+    pub planned: Vec<PlannedResource>,
+    /// Resources that were left out and why, a line each.
     pub skipped: Vec<String>,
 }
 
-/// What one document of the input turned out to be.
-enum Checked {
-    Planned(Box<Planned>),
+/// Result of checking one document of the input.
+enum CheckedDocument {
+    Planned(Box<PlannedResource>),
     Skipped(String),
 }
 
 /// Reads and checks all texts. Every mistake in every text is reported, not only the first.
-pub fn make(texts: Vec<Text>, vars: &BTreeMap<String, String>, skip_unknown: bool) -> Result<Plan> {
-    let Plan { mut planned, mut skipped } = Plan::default();
+pub fn make(texts: Vec<Text>, vars: &BTreeMap<String, String>, skip_unknown: bool) -> Result<ApplyPlan> {
+    let ApplyPlan { mut planned, mut skipped } = ApplyPlan::default();
     let mut mistakes = Vec::new();
     for text in texts {
         let mut of_text = Vec::new();
@@ -115,8 +115,8 @@ pub fn make(texts: Vec<Text>, vars: &BTreeMap<String, String>, skip_unknown: boo
             Ok(documents) => {
                 for (place, value) in documents {
                     match check(place, value, skip_unknown) {
-                        Ok(Checked::Planned(resource)) => planned.push(*resource),
-                        Ok(Checked::Skipped(what)) => skipped.push(what),
+                        Ok(CheckedDocument::Planned(resource)) => planned.push(*resource),
+                        Ok(CheckedDocument::Skipped(what)) => skipped.push(what),
                         Err(found) => of_text.extend(found),
                     }
                 }
@@ -131,13 +131,14 @@ pub fn make(texts: Vec<Text>, vars: &BTreeMap<String, String>, skip_unknown: boo
     mistakes.extend(duplicates(&planned));
     refuse(mistakes, "the input is not valid, nothing was sent")?;
     // Everything else in the input may need the meshes in it.
-    planned.sort_by_key(|resource: &Planned| resource.draft.kind() != Kind::Mesh);
-    Ok(Plan { planned, skipped })
+    planned.sort_by_key(|resource: &PlannedResource| resource.draft.kind() != Kind::Mesh);
+    Ok(ApplyPlan { planned, skipped })
 }
 
-/// Which resource each document of the texts is about, without a look at the rest of it.
+/// Keys of the resources in the texts, without a look at the rest of each.
 pub fn keys(texts: &[Text], vars: &BTreeMap<String, String>, skip_unknown: bool) -> Result<Vec<Key>> {
-    let (mut keys, mut mistakes) = (Vec::new(), Vec::new());
+    let mut keys = Vec::new();
+    let mut mistakes = Vec::new();
     for text in texts {
         let found = documents(text, vars).unwrap_or_else(|found| {
             mistakes.extend(found);
@@ -168,7 +169,8 @@ pub fn keys(texts: &[Text], vars: &BTreeMap<String, String>, skip_unknown: bool)
 
 /// Every document of all texts, each with its place.
 pub fn read(texts: &[Text]) -> Result<Vec<(String, Value)>> {
-    let (mut all, mut mistakes) = (Vec::new(), Vec::new());
+    let mut all = Vec::new();
+    let mut mistakes = Vec::new();
     for text in texts {
         match documents(text, &BTreeMap::new()) {
             Ok(found) => all.extend(found.into_iter().map(|(place, value)| (place.at(""), value))),
@@ -214,7 +216,7 @@ fn add_variables(text: &Text, mistakes: &mut Vec<String>) {
 fn documents(
     text: &Text,
     vars: &BTreeMap<String, String>,
-) -> std::result::Result<Vec<(Place, Value)>, Vec<String>> {
+) -> std::result::Result<Vec<(SourcePosition, Value)>, Vec<String>> {
     let located = |error: yaml::Error| {
         let place = if error.line > 0 { format!(":{}:{}", error.line, error.column) } else { String::new() };
         let snippet = if error.snippet.is_empty() { String::new() } else { format!("\n{}", error.snippet) };
@@ -227,17 +229,18 @@ fn documents(
         missing.into_iter().map(|missing| format!("{}:{missing}", text.name)).collect::<Vec<_>>()
     })?;
     let found = yaml::documents(&rendered).map_err(located)?;
-    let text = Arc::new(Located::new(&text.name, rendered));
+    let text = Arc::new(InputText::new(&text.name, rendered));
     Ok(found.into_iter().flat_map(|document| members(&text, document.line, document.value)).collect())
 }
 
 /// The resources in a document: itself, or those of the list it is (`get -o yaml`, `kind: List`).
-fn members(text: &Arc<Located>, line: usize, value: Value) -> Vec<(Place, Value)> {
+fn members(text: &Arc<InputText>, line: usize, value: Value) -> Vec<(SourcePosition, Value)> {
     let is_resource = value.get("type").is_some()
         || value["kind"].as_str().is_some_and(|kind| kind != "List" && !kind.ends_with("List"));
     let listed = |list: &str, items: Vec<Value>| {
-        let member =
-            |(index, item): (usize, Value)| (Place::new(text, line, format!("{list}[{index}]"), &item), item);
+        let member = |(index, item): (usize, Value)| {
+            (SourcePosition::new(text, line, format!("{list}[{index}]"), &item), item)
+        };
         items.into_iter().enumerate().map(member).collect()
     };
     match value {
@@ -248,11 +251,15 @@ fn members(text: &Arc<Located>, line: usize, value: Value) -> Vec<(Place, Value)
             }
         }
         Value::Array(items) => listed("", items),
-        other => vec![(Place::new(text, line, String::new(), &other), other)],
+        other => vec![(SourcePosition::new(text, line, String::new(), &other), other)],
     }
 }
 
-fn check(place: Place, value: Value, skip_unknown: bool) -> std::result::Result<Checked, Vec<String>> {
+fn check(
+    place: SourcePosition,
+    value: Value,
+    skip_unknown: bool,
+) -> std::result::Result<CheckedDocument, Vec<String>> {
     let parsed = match format::parse(value.clone()) {
         Ok(parsed) => parsed,
         Err(format::Error::UnknownKind { name: kind, suggestion }) => {
@@ -278,10 +285,11 @@ fn check(place: Place, value: Value, skip_unknown: bool) -> std::result::Result<
     let descriptor = draft.kind().descriptor();
     let is_written_itself = descriptor.read_only || descriptor.path.is_empty();
     if skip_unknown && is_written_itself {
-        return Ok(Checked::Skipped(format!("{}: {}: {WRITTEN_ITSELF}", place.at(""), draft.key)));
+        return Ok(CheckedDocument::Skipped(format!("{}: {}: {WRITTEN_ITSELF}", place.at(""), draft.key)));
     }
     let mut found = Violations::default();
-    let (mut of_new, mut of_old) = (Violations::default(), Violations::default());
+    let mut of_new = Violations::default();
+    let mut of_old = Violations::default();
     if descriptor.path.is_empty() {
         found.add("type", format!("{NOT_SERVED}{HINT}"));
     } else if is_written_itself {
@@ -301,12 +309,24 @@ fn check(place: Place, value: Value, skip_unknown: bool) -> std::result::Result<
     let old_name = of_new.iter().next().map(ToString::to_string);
     let body = body(value, &draft);
     let advice = parsed.advice;
-    Ok(Checked::Planned(Box::new(Planned { draft, body, unknown_fields, advice, old_name, place })))
+    Ok(CheckedDocument::Planned(Box::new(PlannedResource {
+        draft,
+        body,
+        unknown_fields,
+        advice,
+        old_name,
+        place,
+    })))
 }
 
 /// A line for each unknown field and each violation, at the line of its field. A slip is often why something else is
 /// missing, so it comes first.
-fn mistakes(place: &Place, key: &Key, unknown: &[Unknown], violations: Violations) -> Vec<String> {
+fn mistakes(
+    place: &SourcePosition,
+    key: &Key,
+    unknown: &[IneffectiveField],
+    violations: Violations,
+) -> Vec<String> {
     let about = if key.name.is_empty() { key.kind.to_string() } else { key.to_string() };
     let line =
         |violation: resources::Violation| format!("{}: {about}: {violation}", place.at(&violation.field));
@@ -314,12 +334,12 @@ fn mistakes(place: &Place, key: &Key, unknown: &[Unknown], violations: Violation
     slips.chain(violations.into_vec().into_iter().map(line)).collect()
 }
 
-fn misspelt(place: &Place, slip: &Unknown) -> String {
+fn misspelt(place: &SourcePosition, slip: &IneffectiveField) -> String {
     format!("{}: {slip}", place.at(&slip.path))
 }
 
 /// The field that a document cannot be read because of.
-fn field_of(place: &Place, error: &format::Error) -> String {
+fn field_of(place: &SourcePosition, error: &format::Error) -> String {
     match error {
         format::Error::UnknownKind { .. } | format::Error::Superseded(_) => place.kind_field().to_owned(),
         format::Error::NotAString { field } | format::Error::NotAMapping { field } => field.clone(),
@@ -343,22 +363,22 @@ fn why_unknown(kind: &str, suggestion: Option<&'static str>) -> String {
 
 /// A resource of a kind that is not known here: left out, or a mistake.
 fn left_out(
-    place: &Place,
+    place: &SourcePosition,
     value: &Value,
     kind: &str,
     why: &str,
     skip: bool,
-) -> std::result::Result<Checked, Vec<String>> {
+) -> std::result::Result<CheckedDocument, Vec<String>> {
     if skip {
         let name = value.get("name").unwrap_or(&value["metadata"]["name"]).as_str().unwrap_or_default();
-        return Ok(Checked::Skipped(format!("{}: {kind} {name:?}: {why}", place.at(""))));
+        return Ok(CheckedDocument::Skipped(format!("{}: {kind} {name:?}: {why}", place.at(""))));
     }
     let place = place.at(place.kind_field());
     Err(vec![format!("{place}: unknown resource type {kind:?}: {why}{HINT}")])
 }
 
-fn duplicates(planned: &[Planned]) -> Vec<String> {
-    let mut first: BTreeMap<&Key, &Place> = BTreeMap::new();
+fn duplicates(planned: &[PlannedResource]) -> Vec<String> {
+    let mut first: BTreeMap<&Key, &SourcePosition> = BTreeMap::new();
     let mut mistakes = Vec::new();
     for resource in planned {
         match first.get(&resource.draft.key) {

@@ -3,25 +3,27 @@
 
 use std::collections::BTreeMap;
 
+use contract::what_if::{WhatIf, WhatIfRefusal};
 use resources::Kind;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::plan::Planned;
+use super::plan::PlannedResource;
 use crate::{
-    client::{Client, segment},
+    client::ApiClient,
     failure::{Failure, Result},
     types::DEFAULT_MESH,
-    what_if,
+    what_if::{self, RefusalReason},
 };
 
-/// How much one question is about at most. The meshes of what is asked come on top of it, and together they stay below
-/// what a control plane answers at once.
+/// Largest number of resources in one question. The meshes that they are in come on top of it, and together they stay
+/// below the most that a control plane answers at once. The meshes of what is asked come on top of it, and together
+/// they stay below what a control plane answers at once.
 const MOST: usize = 500;
 const MOST_BYTES: usize = 1024 * 1024;
 
 /// Refuses input of which the control plane would refuse a part. One resource is not asked about: nothing is written
 /// when it is refused.
-pub fn check(planned: &[Planned], client: &Client) -> Result<()> {
+pub fn check(planned: &[PlannedResource], client: &ApiClient) -> Result<()> {
     if planned.len() < 2 {
         return Ok(());
     }
@@ -41,11 +43,11 @@ pub fn check(planned: &[Planned], client: &Client) -> Result<()> {
 }
 
 /// The input in parts that can be asked about at once, each with those meshes of the input that it needs.
-fn questions(planned: &[Planned]) -> Vec<Vec<&Planned>> {
-    let is_mesh = |planned: &&Planned| planned.draft.kind() == Kind::Mesh;
-    let meshes: BTreeMap<&str, &Planned> =
+fn questions(planned: &[PlannedResource]) -> Vec<Vec<&PlannedResource>> {
+    let is_mesh = |planned: &&PlannedResource| planned.draft.kind() == Kind::Mesh;
+    let meshes: BTreeMap<&str, &PlannedResource> =
         planned.iter().filter(is_mesh).map(|mesh| (&*mesh.draft.key.name, mesh)).collect();
-    let mut parts: Vec<Vec<&Planned>> = Vec::new();
+    let mut parts: Vec<Vec<&PlannedResource>> = Vec::new();
     let mut bytes = 0;
     for resource in planned {
         let size = resource.body.to_string().len();
@@ -59,7 +61,7 @@ fn questions(planned: &[Planned]) -> Vec<Vec<&Planned>> {
         bytes += size;
     }
     for part in &mut parts {
-        let mut missing: BTreeMap<&str, &Planned> = BTreeMap::new();
+        let mut missing: BTreeMap<&str, &PlannedResource> = BTreeMap::new();
         for resource in part.iter() {
             missing.extend(meshes.get_key_value(&*resource.draft.key.mesh));
         }
@@ -72,27 +74,26 @@ fn questions(planned: &[Planned]) -> Vec<Vec<&Planned>> {
 }
 
 /// The answer, or nothing where the control plane does not answer such questions.
-fn ask(asked: &[&Planned], client: &Client) -> Result<Option<Value>> {
+fn ask(asked: &[&PlannedResource], client: &ApiClient) -> Result<Option<WhatIf>> {
     let resources: Vec<&Value> = asked.iter().map(|planned| &planned.body).collect();
-    let path = format!("/meshes/{}/_what-if?only=admission", segment(DEFAULT_MESH));
-    let answer = client.post(&path, &json!({ "resources": resources }))?;
-    if matches!(answer.status, 404 | 405) {
+    let reply = client.admission(DEFAULT_MESH, &resources)?;
+    if matches!(reply.answer.status, 404 | 405) {
         return Ok(None);
     }
-    answer.json("nothing was written, because the control plane could not check it").map(Some)
+    reply.read("nothing was written, because the control plane could not check it").map(Some)
 }
 
 /// A line for each reason, at the line of its field.
-fn refused(asked: &[&Planned], answer: &Value) -> Vec<String> {
-    let of = |refusal: &Value| {
-        let place = refusal["place"].as_str().unwrap_or_default();
+fn refused(asked: &[&PlannedResource], answer: &WhatIf) -> Vec<String> {
+    let of = |refusal: &WhatIfRefusal| {
+        let place = &refusal.place;
         let at =
             place.strip_prefix("resources[").and_then(|rest| rest.strip_suffix(']')?.parse::<usize>().ok());
         let resource = at.and_then(|at| asked.get(at).copied());
-        what_if::reasons(refusal).into_iter().map(move |(field, reason)| match resource {
-            Some(resource) => format!("{}: {reason}", resource.at(&field)),
-            None => reason,
+        what_if::reasons(refusal).into_iter().map(move |RefusalReason { field, text }| match resource {
+            Some(resource) => format!("{}: {text}", resource.at(&field)),
+            None => text,
         })
     };
-    answer["refused"].as_array().into_iter().flatten().flat_map(of).collect()
+    answer.refused.iter().flat_map(of).collect()
 }

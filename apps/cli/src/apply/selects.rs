@@ -1,9 +1,10 @@
-//! How many proxies a policy selects that was just applied.
+//! Number of proxies that a policy selects, after it was applied.
 
+use contract::{lenient::read_partly, pages::Extent};
 use resources::Kind;
 
-use super::{Outcome, send::Action};
-use crate::{client::Client, terminal, types::Type};
+use super::{AppliedResource, send::ApplyAction};
+use crate::{client::ApiClient, terminal, types::Type};
 
 /// As many policies as one run asks about: the answer is a courtesy, and applying thousands must stay quick.
 const MOST: usize = 100;
@@ -17,9 +18,9 @@ pub struct Selections {
 impl Selections {
     /// The number of proxies that what was applied selects; nothing for other kinds, where nothing changed and where
     /// the control plane does not say.
-    pub fn of(&mut self, outcome: &Outcome, client: &Client) -> Option<u64> {
+    pub fn of(&mut self, outcome: &AppliedResource, client: &ApiClient) -> Option<u64> {
         let key = &outcome.key;
-        let written = matches!(outcome.action, Action::Created | Action::Updated);
+        let written = matches!(outcome.action, ApplyAction::Created | ApplyAction::Updated);
         if !written || !is_policy(key.kind) || self.asked == MOST {
             return None;
         }
@@ -27,12 +28,12 @@ impl Selections {
         let path =
             format!("{}/_resources/dataplanes?size=1", Type::of_kind(key.kind).item(&key.mesh, &key.name));
         let answer = client.get(&path).ok()?.json("").ok()?;
-        answer["total"].as_u64()
+        read_partly::<Extent>(&answer).total
     }
 }
 
 /// Says it below the line that says what was done.
-pub fn tell(outcome: &Outcome, is_shadow: bool) {
+pub fn tell(outcome: &AppliedResource, is_shadow: bool) {
     let shadow = if is_shadow { ", and has no effect: it is a shadow" } else { "" };
     match outcome.selects {
         None => {}

@@ -1,60 +1,56 @@
 //! Sends one resource, unless the control plane has it already.
 
+use contract::{lenient::read_partly, resource::Written};
 use resources::{Draft, format::universal, labels};
 use serde_json::Value;
 
-use super::plan::Planned;
-use crate::{cell, client::Client, failure::Result};
+use super::plan::PlannedResource;
+use crate::{cell, client::ApiClient, failure::Result};
 
-/// What applying a resource did.
+/// Effect of applying a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum ApplyAction {
     Created,
     Updated,
     Unchanged,
     Pruned,
 }
 
-impl Action {
+impl ApplyAction {
     pub fn word(self) -> &'static str {
         match self {
-            Action::Created => "created",
-            Action::Updated => "updated",
-            Action::Unchanged => "unchanged",
-            Action::Pruned => "pruned",
+            ApplyAction::Created => "created",
+            ApplyAction::Updated => "updated",
+            ApplyAction::Unchanged => "unchanged",
+            ApplyAction::Pruned => "pruned",
         }
     }
 }
 
 /// Sends a resource unless the control plane has it already; gives the server's warnings, too.
-pub fn send(planned: &Planned, client: &Client) -> Result<(Action, Vec<String>)> {
+pub fn send(planned: &PlannedResource, client: &ApiClient) -> Result<(ApplyAction, Vec<String>)> {
     let path = planned.path();
     let answer = client.get(&path)?;
     if answer.status == 200
         && planned.unknown_fields.is_empty()
         && serde_json::from_str(&answer.body).is_ok_and(|stored| is_same(&planned.draft, stored))
     {
-        return Ok((Action::Unchanged, Vec::new()));
+        return Ok((ApplyAction::Unchanged, Vec::new()));
     }
     put(planned, &path, client)
 }
 
-fn put(planned: &Planned, path: &str, client: &Client) -> Result<(Action, Vec<String>)> {
+fn put(planned: &PlannedResource, path: &str, client: &ApiClient) -> Result<(ApplyAction, Vec<String>)> {
     let answer = client.put(path, &planned.body)?.accepted("the control plane refused it")?;
     let action = match (answer.status, answer.outcome.as_deref()) {
         // The control plane adds to some specs, so only it knows.
-        (_, Some("unchanged")) => Action::Unchanged,
-        (201, _) => Action::Created,
-        _ => Action::Updated,
+        (_, Some("unchanged")) => ApplyAction::Unchanged,
+        (201, _) => ApplyAction::Created,
+        _ => ApplyAction::Updated,
     };
     let said: Value = serde_json::from_str(&answer.body).unwrap_or_default();
-    let mut warnings: Vec<String> = said["warnings"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|warning| warning.is_string())
-        .map(cell::text)
-        .collect();
+    let mut warnings: Vec<String> =
+        read_partly::<Written>(&said).warnings.iter().map(|warning| cell::line(warning)).collect();
     for unknown in &planned.unknown_fields {
         // The control plane does not say which field may be meant.
         warnings.retain(|warning| !warning.starts_with(&format!("{}: unknown field", unknown.path)));
@@ -63,9 +59,9 @@ fn put(planned: &Planned, path: &str, client: &Client) -> Result<(Action, Vec<St
     Ok((action, warnings))
 }
 
-/// What a control plane adds to the labels of a resource that its author does not give them to. Any other label that is
-/// stored and not in the input was taken out of it: of `kuma.io/effect`, `kuma.io/managed-by` and
-/// `kuma.io/workload` that makes a difference. A label that is missing here costs a write that changes nothing.
+/// Labels that a control plane adds to a resource if its author did not. Any other label that is stored
+/// and not in the input was taken out of it: of `kuma.io/effect`, `kuma.io/managed-by` and `kuma.io/workload` that
+/// makes a difference. A label that is missing here costs a write that changes nothing.
 const COMPUTED: [&str; 8] = [
     labels::DISPLAY_NAME,
     labels::MESH,
@@ -77,7 +73,7 @@ const COMPUTED: [&str; 8] = [
     labels::LISTENER_ZONE_EGRESS,
 ];
 
-/// Whether storing the draft would change nothing. Labels the control plane computes do not count.
+/// True if storing the draft would change nothing. Labels the control plane computes do not count.
 fn is_same(draft: &Draft, stored: Value) -> bool {
     let Value::Object(fields) = stored else { return false };
     let Ok(stored) = universal::parse_as(draft.kind(), fields) else { return false };

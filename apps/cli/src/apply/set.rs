@@ -5,16 +5,17 @@
 
 use std::collections::BTreeSet;
 
-use resources::{Key, Kind, format::kubernetes::SYSTEM_NAMESPACE, labels, naming::dns};
+use contract::{lenient::read_partly, resource::Metadata};
+use resources::{Key, Kind, Labels, format::kubernetes::SYSTEM_NAMESPACE, labels, naming::dns};
 use serde_json::Value;
 
-use super::plan::Planned;
+use super::plan::PlannedResource;
 use crate::{
-    client::{Client, query_value},
+    client::{ApiClient, query_value},
     delete,
     failure::{Failure, Result},
     pages, parallel,
-    target::Target,
+    target::NamedResource,
     terminal,
     types::Type,
 };
@@ -22,11 +23,11 @@ use crate::{
 /// The label that names the set of a resource.
 const LABEL: &str = "kumactl.kuma.io/set";
 
-/// What is in the set on the control plane and no longer in the input.
+/// Resources that are in the set on the control plane and no longer in the input.
 #[derive(Debug, Default)]
-pub struct Stale {
+pub struct StaleResources {
     pub keys: Vec<Key>,
-    /// What is left alone although it has the label, and why.
+    /// Resources that are left alone although they have the label, and why.
     pub kept: Vec<String>,
 }
 
@@ -40,15 +41,16 @@ pub fn parse(name: &str) -> std::result::Result<String, String> {
 }
 
 /// Puts everything into the set.
-pub fn join(planned: &mut [Planned], set: &str) {
+pub fn join(planned: &mut [PlannedResource], set: &str) {
     planned.iter_mut().for_each(|resource| resource.label_with(LABEL, set));
 }
 
 /// Refuses to take resources from another set, which would prune them next.
-pub fn check_owners(planned: &[Planned], set: &str, client: &Client) -> Result<()> {
+pub fn check_owners(planned: &[PlannedResource], set: &str, client: &ApiClient) -> Result<()> {
     let owners = parallel::map(planned, |resource| {
         let stored: Value = serde_json::from_str(&client.get(&resource.path())?.body).unwrap_or_default();
-        Ok(stored["labels"][LABEL].as_str().filter(|owner| *owner != set).map(str::to_owned))
+        let mut stored: Metadata = read_partly(&stored);
+        Ok(stored.labels.remove(LABEL).filter(|owner| owner != set))
     })?;
     let taken: Vec<String> = planned
         .iter()
@@ -64,15 +66,15 @@ pub fn check_owners(planned: &[Planned], set: &str, client: &Client) -> Result<(
 }
 
 /// Finds what to prune.
-pub fn stale(planned: &[Planned], set: &str, client: &Client) -> Result<Stale> {
+pub fn stale(planned: &[PlannedResource], set: &str, client: &ApiClient) -> Result<StaleResources> {
     let wanted: BTreeSet<&Key> = planned.iter().map(|resource| &resource.draft.key).collect();
     let filter = format!("&{}={}", query_value(&format!("filter[labels.{LABEL}]")), query_value(set));
     let kinds = writable(client)?;
     let found = parallel::map(&kinds, |kind| members(*kind, &filter, client))?;
-    let is_global = mode(client).as_deref() == Some("global");
-    let mut stale = Stale::default();
-    for (key, resource) in found.into_iter().flatten().filter(|(key, _)| !wanted.contains(key)) {
-        match why_kept(&resource["labels"], set, is_global) {
+    let is_global = is_global(client);
+    let mut stale = StaleResources::default();
+    for (key, labels) in found.into_iter().flatten().filter(|(key, _)| !wanted.contains(key)) {
+        match why_kept(&labels, set, is_global) {
             None => stale.keys.push(key),
             Some(why) => stale.kept.push(format!("{key} is not pruned: {why}")),
         }
@@ -83,10 +85,11 @@ pub fn stale(planned: &[Planned], set: &str, client: &Client) -> Result<Stale> {
 }
 
 /// Deletes; gives what was deleted and the failures.
-pub fn prune(keys: Vec<Key>, client: &Client) -> (Vec<Key>, Vec<String>) {
-    let (mut pruned, mut failures) = (Vec::new(), Vec::new());
+pub fn prune(keys: Vec<Key>, client: &ApiClient) -> (Vec<Key>, Vec<String>) {
+    let mut pruned = Vec::new();
+    let mut failures = Vec::new();
     for key in keys {
-        match delete::delete(&Target::from(&key), client) {
+        match delete::delete(&NamedResource::from(&key), client) {
             Ok(_) => {
                 terminal::talk(&format!("{key} pruned"));
                 pruned.push(key);
@@ -98,15 +101,14 @@ pub fn prune(keys: Vec<Key>, client: &Client) -> (Vec<Key>, Vec<String>) {
 }
 
 /// The kinds that users write and the control plane serves.
-fn writable(client: &Client) -> Result<Vec<Kind>> {
-    let answer = client.get("/_resources")?.json("could not list the types of resources")?;
-    let served = answer["resources"].as_array().into_iter().flatten();
-    let known = served.filter_map(|served| Kind::by_name(served["name"].as_str()?));
+fn writable(client: &ApiClient) -> Result<Vec<Kind>> {
+    let served = client.resource_types()?.read("could not list the types of resources")?;
+    let known = served.resources.iter().filter_map(|served| Kind::by_name(&served.name));
     Ok(known.filter(|kind| !kind.descriptor().read_only && !kind.descriptor().path.is_empty()).collect())
 }
 
-/// The resources of a kind that are in the set.
-fn members(kind: Kind, filter: &str, client: &Client) -> Result<Vec<(Key, Value)>> {
+/// The resources of a kind that are in the set, with their labels.
+fn members(kind: Kind, filter: &str, client: &ApiClient) -> Result<Vec<(Key, Labels)>> {
     let found = match pages::all(client, &Type::of_kind(kind).collection(None), filter) {
         Ok(found) => found.items,
         // Who may not read secrets has not put any into the set.
@@ -116,20 +118,19 @@ fn members(kind: Kind, filter: &str, client: &Client) -> Result<Vec<(Key, Value)
         }
         Err(failure) => return Err(failure),
     };
-    let text = |item: &Value, field: &str| item[field].as_str().unwrap_or_default().to_owned();
-    let keyed = |item: Value| (Key::new(kind, &text(&item, "mesh"), &text(&item, "name")), item);
-    Ok(found.into_iter().map(keyed).collect())
+    let read = found.iter().map(read_partly::<Metadata>);
+    Ok(read.map(|item| (Key::new(kind, &item.mesh, &item.name), item.labels)).collect())
 }
 
-/// Whether this is a global control plane or one of a zone, for those who may know.
-fn mode(client: &Client) -> Option<String> {
-    let config = client.get("/config").ok()?.json("").ok()?;
-    config["mode"].as_str().map(str::to_owned)
+/// True for a global control plane, for users who may know.
+fn is_global(client: &ApiClient) -> bool {
+    let configuration = client.configuration().and_then(|reply| reply.read("reading its mode"));
+    configuration.is_ok_and(|configuration| configuration.mode == "global")
 }
 
-/// Why something with the label is not to be deleted here.
-fn why_kept(stored: &Value, set: &str, is_global: bool) -> Option<&'static str> {
-    let label = |name: &str| stored[name].as_str();
+/// Reason why something with the label is not to be deleted here.
+fn why_kept(stored: &Labels, set: &str, is_global: bool) -> Option<&'static str> {
+    let label = |name: &str| stored.get(name).map(String::as_str);
     if label(LABEL) != Some(set) {
         // An older control plane may not filter.
         return Some("it is not in the set");

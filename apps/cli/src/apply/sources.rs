@@ -1,4 +1,4 @@
-//! Where input comes from: files, directories, URLs, stdin.
+//! Sources of input: files, directories, URLs, stdin.
 
 use std::{
     fs, io,
@@ -16,12 +16,12 @@ use crate::{
     terminal,
 };
 
-/// How large all texts of one command may be together.
+/// Largest size of all texts of one command together.
 const MAX_TOTAL: usize = 4 * MAX_BYTES;
-/// How many files a directory may contribute.
+/// Largest number of files in a directory.
 const MAX_FILES: usize = 100_000;
 
-/// How long stdin may say nothing before the user learns that kumactl reads it.
+/// Silence of stdin after which the user learns that kumactl reads it.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// One text and the name that its mistakes are reported with.
@@ -67,7 +67,7 @@ pub fn read(files: &[String], recursive: bool, timeout: Duration) -> Result<Vec<
     Ok(texts)
 }
 
-/// Why there is nothing in the input.
+/// Error for input without any resource.
 pub fn nothing(files: &[String]) -> Failure {
     Failure::invalid(match files {
         [] => "no -f was given, and stdin holds no resources: pass -f FILE, or pipe the input",

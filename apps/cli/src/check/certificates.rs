@@ -2,9 +2,10 @@
 
 use std::{net::TcpStream, sync::Arc, time::Duration};
 
-use identity::described::Described;
+use contract::resource::{ShownResource, SpecForm};
+use identity::described::CertificateDescription;
 use jiff::{SignedDuration, Timestamp};
-use resources::Kind;
+use resources::{Kind, kinds::mesh_trust::MeshTrust};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -12,27 +13,27 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-use super::{Report, Verdict};
-use crate::{cell::text, client::Client, pages, types::Type};
+use super::{CheckReport, CheckStatus};
+use crate::{cell::line, client::ApiClient, pages, types::Type};
 
 /// Certificates that end within this time are mentioned.
 const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Says how long something is valid.
-pub fn judge(report: &mut Report, subject: &'static str, whose: &str, until: Timestamp, hint: &str) {
+pub fn judge(report: &mut CheckReport, subject: &'static str, whose: &str, until: Timestamp, hint: &str) {
     let now = Timestamp::now();
     if until <= now {
-        report.add(Verdict::Fail, subject, format!("{whose} expired at {until}"), hint);
+        report.add(CheckStatus::Fail, subject, format!("{whose} expired at {until}"), hint);
     } else if until < now + SOON {
-        report.add(Verdict::Warn, subject, format!("{whose} expires at {until}"), hint);
+        report.add(CheckStatus::Warn, subject, format!("{whose} expires at {until}"), hint);
     } else {
         report.ok(subject, format!("{whose} is valid until {until}"));
     }
 }
 
 /// The certificate that the control plane shows. Whether it is trusted was decided by the requests before.
-pub fn of_control_plane(client: &Client, report: &mut Report) {
+pub fn of_control_plane(client: &ApiClient, report: &mut CheckReport) {
     let Some(rest) = client.address().strip_prefix("https://") else { return };
     let authority = rest.split('/').next().unwrap_or_default();
     match shown(authority) {
@@ -42,12 +43,12 @@ pub fn of_control_plane(client: &Client, report: &mut Report) {
         }
         Err(reason) => {
             let message = format!("the control plane's certificate could not be read: {reason}");
-            report.add(Verdict::Warn, "certificates", message, "");
+            report.add(CheckStatus::Warn, "certificates", message, "");
         }
     }
 }
 
-fn shown(authority: &str) -> Result<Described, String> {
+fn shown(authority: &str) -> Result<CertificateDescription, String> {
     let host = authority.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
     let (host, address) = match host {
         Some((host, _)) => (host, authority.to_owned()),
@@ -69,7 +70,7 @@ fn shown(authority: &str) -> Result<Described, String> {
         connection.complete_io(&mut stream).map_err(|error| error.to_string())?;
     }
     let certificate = connection.peer_certificates().and_then(<[_]>::first).ok_or("none was shown")?;
-    Described::of_der(certificate).map_err(|error| error.to_string())
+    CertificateDescription::of_der(certificate).map_err(|error| error.to_string())
 }
 
 /// Accepts every certificate, because it only reads them: nothing is sent on such a connection.
@@ -112,21 +113,23 @@ impl ServerCertVerifier for AcceptAnyVerifier {
 }
 
 /// The authorities of MeshTrusts. Those of meshes are among the findings.
-pub fn of_trusts(client: &Client, report: &mut Report) {
+pub fn of_trusts(client: &ApiClient, report: &mut CheckReport) {
     let found = match pages::all(client, &Type::of_kind(Kind::MeshTrust).collection(None), "") {
         Ok(found) => found,
         Err(failure) => return report.failed("certificates", &failure),
     };
     for trust in &found.items {
+        let trust: ShownResource<SpecForm<MeshTrust>> = ShownResource::read(trust);
         let whose = format!(
             "an authority of MeshTrust {:?} in mesh {:?}",
-            text(&trust["name"]),
-            text(&trust["mesh"])
+            line(&trust.metadata.name),
+            line(&trust.metadata.mesh)
         );
-        let bundles = trust["spec"]["caBundles"].as_array().into_iter().flatten();
-        let pems = bundles.filter_map(|bundle| bundle["pem"]["value"].as_str());
-        let until =
-            pems.flat_map(|pem| Described::all_of_pem(pem).unwrap_or_default()).map(|it| it.not_after).min();
+        let pems = trust.of.spec.ca_bundles.iter().filter_map(|bundle| Some(&bundle.pem.as_ref()?.value));
+        let until = pems
+            .flat_map(|pem| CertificateDescription::all_of_pem(pem).unwrap_or_default())
+            .map(|it| it.not_after)
+            .min();
         if let Some(until) = until {
             judge(
                 report,

@@ -1,28 +1,35 @@
-//! Whether proxies are connected, run what they were sent, and have certificates. Read from lists, a page at a time.
+//! Checks that proxies are connected, run what they were sent, and have certificates. Read from lists, a page at a
+//! time.
 
 use std::collections::BTreeSet;
 
+use contract::{
+    lenient::read_partly,
+    overview::DataplaneOverview,
+    resource::{Metadata, ShownResource},
+};
 use jiff::Timestamp;
 use resources::Kind;
 use serde_json::Value;
 
-use super::{Report, Verdict, certificates, plural, some};
+use super::{CheckReport, CheckStatus, certificates, plural, some};
 use crate::{
-    cell::{text, time},
-    client::Client,
-    insight, pages,
-    proxy::status,
+    cell::line,
+    client::ApiClient,
+    insight::{self, Connection},
+    pages,
+    proxy::status::{ProxyStatus, State},
     types::Type,
 };
 
-/// The others that connect to a control plane: where their insight is, and what to call them.
-const CONNECTED: [(Kind, &str, &str, &str); 3] = [
-    (Kind::Zone, "zoneInsight", "zone", "zones"),
-    (Kind::ZoneIngress, "zoneIngressInsight", "zone ingress", "zone ingresses"),
-    (Kind::ZoneEgress, "zoneEgressInsight", "zone egress", "zone egresses"),
+/// The others that connect to a control plane: the kind of their insight, and what to call them.
+const CONNECTED: [(Kind, Kind, &str, &str); 3] = [
+    (Kind::Zone, Kind::ZoneInsight, "zone", "zones"),
+    (Kind::ZoneIngress, Kind::ZoneIngressInsight, "zone ingress", "zone ingresses"),
+    (Kind::ZoneEgress, Kind::ZoneEgressInsight, "zone egress", "zone egresses"),
 ];
 
-/// What is counted of all proxies.
+/// Counts over all proxies.
 #[derive(Default)]
 struct Counts {
     total: usize,
@@ -37,32 +44,33 @@ struct Counts {
     first_to_end: Option<(Timestamp, String)>,
 }
 
-pub fn check(client: &Client, report: &mut Report) {
+pub fn check(client: &ApiClient, report: &mut CheckReport) {
     match overviews(client, Kind::Dataplane) {
         Ok(items) => {
             let mut counts = Counts::default();
-            items.iter().for_each(|overview| counts.add(overview));
+            items.iter().for_each(|overview| counts.add(&ShownResource::read(overview)));
             counts.tell(report);
         }
         Err(failure) => report.failed("proxies", &failure),
     }
     // Zones connect to a global control plane; elsewhere a zone is only a name.
     let global = is_global(client);
-    for (kind, field, one, many) in CONNECTED.into_iter().filter(|(kind, ..)| global || *kind != Kind::Zone) {
+    for (kind, insight, one, many) in CONNECTED.into_iter().filter(|(kind, ..)| global || *kind != Kind::Zone)
+    {
         match overviews(client, kind) {
             Ok(items) if items.is_empty() => {}
             Ok(items) => {
                 let offline: Vec<String> = items
                     .iter()
-                    .filter(|item| !insight::is_online(&item[field]))
-                    .map(|item| text(&item["name"]))
+                    .filter(|item| !Connection::of(insight, item).online)
+                    .map(|item| line(&read_partly::<Metadata>(item).name))
                     .collect();
                 let all = plural(items.len(), one, many);
                 if offline.is_empty() {
                     report.ok("zones", format!("{all} online"));
                 } else {
                     let message = format!("{} of {all} offline: {}", offline.len(), some(&offline));
-                    report.add(Verdict::Warn, "zones", message, "look at `kumactl inspect zones`");
+                    report.add(CheckStatus::Warn, "zones", message, "look at `kumactl inspect zones`");
                 }
             }
             Err(failure) => report.failed("zones", &failure),
@@ -70,64 +78,66 @@ pub fn check(client: &Client, report: &mut Report) {
     }
 }
 
-fn is_global(client: &Client) -> bool {
-    let config = client.get("/config").and_then(|answer| answer.json("reading its mode"));
-    config.is_ok_and(|config| config["mode"] == "global")
+fn is_global(client: &ApiClient) -> bool {
+    let configuration = client.configuration().and_then(|reply| reply.read("reading its mode"));
+    configuration.is_ok_and(|configuration| configuration.mode == "global")
 }
 
-fn overviews(client: &Client, kind: Kind) -> crate::failure::Result<Vec<Value>> {
+fn overviews(client: &ApiClient, kind: Kind) -> crate::failure::Result<Vec<Value>> {
     Ok(pages::all(client, &format!("{}/_overview", Type::of_kind(kind).collection(None)), "")?.items)
 }
 
 impl Counts {
-    fn add(&mut self, overview: &Value) {
-        let name = format!("{}/{}", text(&overview["mesh"]), text(&overview["name"]));
+    fn add(&mut self, overview: &ShownResource<DataplaneOverview>) {
+        let name = format!("{}/{}", line(&overview.metadata.mesh), line(&overview.metadata.name));
         self.total += 1;
-        let insight = &overview["dataplaneInsight"];
-        match status::status(overview)["state"].as_str() {
-            Some("offline") => return self.offline.push(name),
-            Some("stale") => self.stale.push(name.clone()),
-            Some("rejected") => self.rejected.push(name.clone()),
-            _ => {}
+        let insight = &overview.of.dataplane_insight;
+        match ProxyStatus::read(overview).state {
+            Some(State::Offline) => return self.offline.push(name),
+            Some(State::Stale) => self.stale.push(name.clone()),
+            Some(State::Rejected) => self.rejected.push(name.clone()),
+            Some(State::Synced) | None => {}
         }
-        let version = insight::version(insight);
-        let (agent, envoy) = (text(&version["kumaDp"]["version"]), text(&version["envoy"]["version"]));
-        self.versions.insert(format!("kuma-dp {agent} with Envoy {envoy}"));
-        // What is false is left out, so that a program that said its version is compatible only where that is said.
-        let incompatible = |of: &Value, flag: &str| of["version"].is_string() && of[flag] != true;
-        if incompatible(&version["kumaDp"], "kumaCpCompatible") {
-            self.unsupported_agents.push(format!("{name} (kuma-dp {agent})"));
+        let version = insight::version(&insight.subscriptions);
+        let agent = version.kuma_dp.unwrap_or_default();
+        let envoy = version.envoy.unwrap_or_default();
+        let agent_version = line(&agent.version);
+        let envoy_version = line(&envoy.version);
+        // An unknown version is not an unsupported one.
+        if !agent.version.is_empty() && !agent.kuma_cp_compatible {
+            self.unsupported_agents.push(format!("{name} (kuma-dp {agent_version})"));
         }
-        if incompatible(&version["envoy"], "kumaDpCompatible") {
-            self.unsupported_envoys.push(format!("{name} (Envoy {envoy})"));
+        if !envoy.version.is_empty() && !envoy.kuma_dp_compatible {
+            self.unsupported_envoys.push(format!("{name} (Envoy {envoy_version})"));
         }
-        if let Some(until) = time(&insight["mTLS"]["certificateExpirationTime"])
+        self.versions.insert(format!("kuma-dp {agent_version} with Envoy {envoy_version}"));
+        if let Some(until) = insight.mtls.as_ref().and_then(|mtls| mtls.certificate_expiration_time)
             && self.first_to_end.as_ref().is_none_or(|(first, _)| until < *first)
         {
             self.first_to_end = Some((until, name));
         }
     }
 
-    fn tell(&self, report: &mut Report) {
+    fn tell(&self, report: &mut CheckReport) {
         let all = plural(self.total, "proxy", "proxies");
         if self.total == 0 {
             return report.ok("proxies", "there are none yet");
         }
         let mut lines = [
             (
-                Verdict::Fail,
+                CheckStatus::Fail,
                 &self.rejected,
                 ["rejects its configuration", "reject their configuration"],
                 "`kumactl proxy status` says why",
             ),
             (
-                Verdict::Warn,
+                CheckStatus::Warn,
                 &self.offline,
                 ["is offline", "are offline"],
                 "start kuma-dp there, or delete the Dataplane",
             ),
             (
-                Verdict::Warn,
+                CheckStatus::Warn,
                 &self.stale,
                 [
                     "has not acknowledged its configuration yet",
@@ -136,7 +146,7 @@ impl Counts {
                 "check again in a moment",
             ),
             (
-                Verdict::Warn,
+                CheckStatus::Warn,
                 &self.unsupported_agents,
                 [
                     "runs a kuma-dp that the control plane does not support",
@@ -145,7 +155,7 @@ impl Counts {
                 "install the kuma-dp of the control plane's version there",
             ),
             (
-                Verdict::Warn,
+                CheckStatus::Warn,
                 &self.unsupported_envoys,
                 [
                     "runs an Envoy that its kuma-dp does not support",
@@ -171,7 +181,7 @@ impl Counts {
         self.tell_expiry(report);
     }
 
-    fn tell_expiry(&self, report: &mut Report) {
+    fn tell_expiry(&self, report: &mut CheckReport) {
         if let Some((until, name)) = &self.first_to_end {
             // Proxies get new ones by themselves long before, so it matters only when that failed.
             if *until <= Timestamp::now() {

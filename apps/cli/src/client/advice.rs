@@ -1,8 +1,8 @@
-//! What to do about a control plane that does not answer.
+//! Advice on a control plane that does not answer.
 
 use std::io;
 
-/// What servers in Go answer with status 400 where TLS is spoken.
+/// Text that servers in Go answer with status 400 where TLS is spoken.
 const PLAIN_AT_TLS: &str = "HTTP request to an HTTPS server";
 const USE_HTTPS: &str = "the server at this port does not speak plain HTTP. If it speaks TLS, the address must begin with \
                          https:// (5682 is the port for HTTPS, 5681 the one for HTTP by default)";
@@ -62,7 +62,7 @@ fn about_tls(error: &rustls::Error) -> &'static str {
     }
 }
 
-/// Whether something answered, and not in HTTP: with an alert of TLS, or by hanging up.
+/// True if something answered, and not in HTTP: with an alert of TLS, or by hanging up.
 fn is_no_http(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::Protocol(_) => true,

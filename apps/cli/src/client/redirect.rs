@@ -1,12 +1,12 @@
-//! What becomes of an answer that sends the client elsewhere. Reads follow it, without sending credentials
-//! to another host; writes never do, because it would not be known what was written where.
+//! Redirects: reads follow them, without sending credentials to another host; writes never do, because it would
+//! not be known what was written where.
 
 use ureq::http::{Response, Uri, header::LOCATION};
 
 /// A chain of more is a circle.
 const MOST: usize = 5;
 
-/// Where an answer leads.
+/// Next step after an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// It is the answer.

@@ -84,7 +84,7 @@ impl Schemas {
         properties.map(one).collect()
     }
 
-    /// What is known about a field, with the fields below it: the next level, or all of them.
+    /// Description of a field, with the fields below it: the next level, or all of them.
     pub fn describe(&self, field: &Field, recursive: bool) -> Value {
         self.described(field, if recursive { DEPTH } else { 1 }, &mut Vec::new())
     }
@@ -181,7 +181,7 @@ impl Schemas {
     }
 }
 
-/// Whether a value says nothing: the number 0, an empty text or list, an object of nothing else.
+/// True for a value that says nothing: the number 0, an empty text or list, an object of nothing else.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,

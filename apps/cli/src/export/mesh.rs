@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Result;
 
-/// What stands beside the spec of a mesh.
+/// Fields beside the spec of a mesh.
 const METADATA: [&str; 7] = ["type", "mesh", "name", "creationTime", "modificationTime", "labels", "kri"];
 
 /// Makes a mesh that brings its policies and its authorities along, instead of getting new ones. An authority that was

@@ -2,14 +2,15 @@
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
+use contract::{lenient::read_partly, resource::Metadata};
 use serde_json::{Value, json};
 
 use super::{Get, columns};
 use crate::{
-    client::Client,
+    client::ApiClient,
     failure::{Failure, Result},
-    output::{self, Format},
-    pages::Found,
+    output::{self, OutputFormat},
+    pages::ListedItems,
     terminal,
     types::Type,
 };
@@ -17,10 +18,10 @@ use crate::{
 /// An interval of zero must not keep the control plane busy.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-type Seen = BTreeMap<(String, String), Value>;
+type KnownItems = BTreeMap<(String, String), Value>;
 
 /// Runs until interrupted. The first look must succeed; later ones are tried again when they fail.
-pub fn run(get: &Get, kind: &Type, name: Option<&str>, client: &Client) -> Result<()> {
+pub fn run(get: &Get, kind: &Type, name: Option<&str>, client: &ApiClient) -> Result<()> {
     let first = get.look(kind, name, client)?;
     let mut revision = first.revision.clone();
     let mut seen = index(first);
@@ -54,12 +55,15 @@ pub fn run(get: &Get, kind: &Type, name: Option<&str>, client: &Client) -> Resul
     }
 }
 
-fn index(found: Found) -> Seen {
-    let text = |item: &Value, field: &str| item[field].as_str().unwrap_or_default().to_owned();
-    found.items.into_iter().map(|item| ((text(&item, "mesh"), text(&item, "name")), item)).collect()
+fn index(found: ListedItems) -> KnownItems {
+    let keyed = |item: Value| {
+        let Metadata { mesh, name, .. } = read_partly(&item);
+        ((mesh, name), item)
+    };
+    found.items.into_iter().map(keyed).collect()
 }
 
-fn changes<'a>(before: &'a Seen, now: &'a Seen) -> Vec<(&'static str, &'a Value)> {
+fn changes<'a>(before: &'a KnownItems, now: &'a KnownItems) -> Vec<(&'static str, &'a Value)> {
     let gone = before.iter().filter(|(key, _)| !now.contains_key(*key)).map(|(_, item)| ("DELETED", item));
     let come = now.iter().filter_map(|(key, item)| match before.get(key) {
         None => Some(("ADDED", item)),
@@ -76,20 +80,21 @@ fn show(get: &Get, kind: &Type, changes: &[(&str, &Value)], header: &mut bool) -
         return Ok(());
     }
     let text: String = match format {
-        Format::Json => changes
+        OutputFormat::Json => changes
             .iter()
             .map(|(event, item)| format!("{}\n", json!({ "event": event, "object": item })))
             .collect(),
-        Format::Yaml => changes
+        OutputFormat::Yaml => changes
             .iter()
             .map(|(event, item)| format!("---\n{}", output::yaml(&json!({ "event": event, "object": item }))))
             .collect(),
-        Format::Name => changes
+        OutputFormat::Name => changes
             .iter()
             .map(|(event, item)| format!("{event} {}\n", columns::name_of(kind, item, get.all_meshes)))
             .collect(),
-        Format::Table | Format::Wide => {
-            let (titles, rows) = columns::cells(kind, changes.iter().map(|(_, item)| *item), format);
+        OutputFormat::Table | OutputFormat::Wide => {
+            let columns::Cells { titles, rows } =
+                columns::cells(kind, changes.iter().map(|(_, item)| *item), format);
             let titles: Vec<&str> = std::iter::once("EVENT").chain(titles).collect();
             let rows = changes.iter().zip(rows).map(|((event, _), mut row)| {
                 row.insert(0, (*event).to_owned());

@@ -1,4 +1,4 @@
-//! Where boxes stand: clients left of what they call, in layers.
+//! Places of boxes: clients left of what they call, in layers.
 //!
 //! Arrows that lead back in a cycle are turned around for this purpose only. A box stands one layer right of the
 //! rightmost of those that call it; in a layer, boxes stand near what they are connected with.
@@ -37,24 +37,24 @@ pub(super) fn layered(
 fn without_cycles(nodes: usize, edges: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut out: Vec<Vec<usize>> = vec![Vec::new(); nodes];
     edges.iter().for_each(|&(from, to)| out[from].push(to));
-    let mut state = vec![State::Unseen; nodes];
+    let mut state = vec![VisitState::Unseen; nodes];
     let mut forward = Vec::with_capacity(edges.len());
     for start in 0..nodes {
-        if state[start] != State::Unseen {
+        if state[start] != VisitState::Unseen {
             continue;
         }
-        state[start] = State::Open;
+        state[start] = VisitState::Open;
         // A walk without recursion: a long chain of services must not use up the stack.
         let mut walk = vec![(start, 0)];
         while let Some((at, next)) = walk.pop() {
             let Some(&to) = out[at].get(next) else {
-                state[at] = State::Done;
+                state[at] = VisitState::Done;
                 continue;
             };
             walk.push((at, next + 1));
-            forward.push(if state[to] == State::Open { (to, at) } else { (at, to) });
-            if state[to] == State::Unseen {
-                state[to] = State::Open;
+            forward.push(if state[to] == VisitState::Open { (to, at) } else { (at, to) });
+            if state[to] == VisitState::Unseen {
+                state[to] = VisitState::Open;
                 walk.push((to, 0));
             }
         }
@@ -63,7 +63,7 @@ fn without_cycles(nodes: usize, edges: &[(usize, usize)]) -> Vec<(usize, usize)>
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum VisitState {
     Unseen,
     Open,
     Done,

@@ -10,7 +10,7 @@ const GAP_Y: usize = 16;
 const MARGIN: usize = 20;
 /// Longer names are cut; the whole identifier is in the title of the box.
 const LONGEST: usize = 48;
-/// How many boxes stand side by side among those that anyone may call.
+/// Number of boxes side by side among those that anyone may call.
 const COLUMNS: usize = 4;
 
 const STYLE: &str = "text{font:13px monospace;fill:#222}rect{fill:#fff;stroke:#456;rx:4}\
@@ -52,7 +52,8 @@ pub(super) fn render(drawing: &Drawing) -> String {
         width = width.max(note.chars().count() * CHARACTER + 2 * MARGIN);
         out.push_str(&format!("<text x=\"{MARGIN}\" y=\"{}\">{}</text>\n", height - GAP_Y, escaped(&note)));
     }
-    let (width, height) = (width.max(2 * MARGIN), height.max(2 * MARGIN));
+    let width = width.max(2 * MARGIN);
+    let height = height.max(2 * MARGIN);
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
          <style>{STYLE}</style>\n<defs><marker id=\"end\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" \
@@ -62,7 +63,8 @@ pub(super) fn render(drawing: &Drawing) -> String {
 
 fn size(node: &Node) -> Frame {
     let longest = node.lines.iter().map(|line| line.chars().count().min(LONGEST)).max().unwrap_or(0);
-    let (width, height) = (longest * CHARACTER + 2 * PADDING, node.lines.len() * LINE + PADDING);
+    let width = longest * CHARACTER + 2 * PADDING;
+    let height = node.lines.len() * LINE + PADDING;
     Frame { x: 0, y: 0, width, height }
 }
 
@@ -71,9 +73,11 @@ fn place_layers(places: &[Option<(usize, usize)>], frames: &mut [Frame]) -> (usi
     let mut placed: Vec<(usize, usize, usize)> =
         places.iter().enumerate().filter_map(|(at, place)| place.map(|(x, y)| (x, y, at))).collect();
     placed.sort_unstable();
-    let (mut x, mut height) = (MARGIN, MARGIN);
+    let mut x = MARGIN;
+    let mut height = MARGIN;
     for layer in placed.chunk_by(|a, b| a.0 == b.0) {
-        let (mut y, mut widest) = (MARGIN, 0);
+        let mut y = MARGIN;
+        let mut widest = 0;
         for &(_, _, at) in layer {
             let frame = &mut frames[at];
             (frame.x, frame.y) = (x, y);
@@ -118,7 +122,8 @@ fn place_open(
 
 fn arrow(from: &Frame, to: &Frame) -> String {
     let middle = |frame: &Frame| frame.y + frame.height / 2;
-    let (start, end) = (from.x + from.width, to.x);
+    let start = from.x + from.width;
+    let end = to.x;
     let path = if (from.x, from.y) == (to.x, to.y) {
         // A service that may call itself.
         format!("M{start},{y}c30,-24 30,24 0,8", y = middle(from))

@@ -9,14 +9,16 @@ mod sections;
 mod summary;
 
 use clap::{Args, ValueEnum};
+use contract::lenient::read_partly;
 use resources::Kind;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    cell::{number, text},
-    client::{Answer, Client, query_value},
+    cell::line,
+    client::{ApiClient, ApiResponse, Proxy, Reply},
     failure::{Failure, Result},
-    names::Names,
+    names::ObjectNames,
     output::{self, TableFormat},
     proxy::{dump::Dump, rows},
     terminal,
@@ -97,18 +99,18 @@ enum EnvoyFormat {
 }
 
 impl Dataplane {
-    pub fn run(&self, client: &Client) -> Result<()> {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         self.check()?;
         let attempted = attempted(&self.mesh, &self.name);
-        let names = || Names::of_proxy(client, &self.mesh, &self.name);
+        let names = || ObjectNames::of_proxy(client, &self.mesh, &self.name);
         let read = self.form.unwrap_or(TableFormat::Table);
         let rendered = match (self.view, self.form) {
-            (View::Policies, _) => policies::show(client, &self.mesh, &self.name, read)?,
+            (View::Policies, _) => policies::show(client, &self.proxy(), read)?,
             (View::Config, form) => {
                 let diff = !self.include.is_empty();
                 let dump = Dump::of_control_plane(client, &self.mesh, &self.name, self.shadow, diff)?;
                 match form {
-                    Some(TableFormat::Table) if diff => match what_if::patch(&dump.document["diff"]) {
+                    Some(TableFormat::Table) if diff => match what_if::patch(dump.difference()) {
                         none if none.is_empty() => "Nothing would change.\n".to_owned(),
                         patch => patch,
                     },
@@ -120,17 +122,16 @@ impl Dataplane {
                 configuration(&dump, form, names)
             }
             (View::Stats, _) if self.format == Some(EnvoyFormat::Summary) => {
-                let value = self.ask(client, "summary")?.json(&attempted)?;
-                read.render(&value, || summary::table(&value))
+                let reply = client.stats_summary(&self.proxy(), self.include_unused)?;
+                let summary = present(&self.proxy(), reply)?.document(&attempted)?;
+                read.render(&summary.sent, || summary::table(summary.read))
             }
             (View::Hostnames, _) => {
-                let value = ask(client, &self.mesh, &self.name, "_hostnames")?.json(&attempted)?;
-                read.render(&value, || hostnames::table(&value))
+                let reply = client.hostnames(&self.proxy())?;
+                let hostnames = present(&self.proxy(), reply)?.document(&attempted)?;
+                read.render(&hostnames.sent, || hostnames::table(&hostnames.read))
             }
-            (View::Reachability, _) => {
-                let value = self.reachability(client)?;
-                read.render(&value, || reachability::shown(&value))
-            }
+            (View::Reachability, _) => self.reachability(client, read)?,
             (_, None) => {
                 let format = if self.format == Some(EnvoyFormat::Json) { "json" } else { "" };
                 self.ask(client, format)?.accepted(&attempted)?.body
@@ -179,17 +180,23 @@ impl Dataplane {
         Ok(())
     }
 
-    fn reachability(&self, client: &Client) -> Result<Value> {
-        let attempted = attempted(&self.mesh, &self.name);
-        let Some(to) = &self.to else {
-            return ask(client, &self.mesh, &self.name, "_reachability")?.json(&attempted);
-        };
-        // What is missing may be the destination, so the control plane says what it is.
-        let proxy = Type::of_kind(Kind::Dataplane).item(&self.mesh, &self.name);
-        client.get(&format!("{proxy}/_reachability?to={}", query_value(to)))?.json(&attempted)
+    fn proxy(&self) -> Proxy<'_> {
+        Proxy { mesh: &self.mesh, name: &self.name }
     }
 
-    fn ask(&self, client: &Client, format: &str) -> Result<Answer> {
+    fn reachability(&self, client: &ApiClient, form: TableFormat) -> Result<String> {
+        let attempted = attempted(&self.mesh, &self.name);
+        if let Some(to) = &self.to {
+            // What is missing may be the destination, so the control plane says what it is.
+            let answer = client.destination_reachability(&self.proxy(), to)?.document(&attempted)?;
+            return Ok(form.render(&answer.sent, || reachability::one(&answer.read)));
+        }
+        let reply = client.reachability(&self.proxy())?;
+        let answer = present(&self.proxy(), reply)?.document(&attempted)?;
+        Ok(form.render(&answer.sent, || reachability::all(&answer.read)))
+    }
+
+    fn ask(&self, client: &ApiClient, format: &str) -> Result<ApiResponse> {
         let mut query = Vec::new();
         if !format.is_empty() {
             query.push(format!("format={format}"));
@@ -207,7 +214,7 @@ impl Dataplane {
 }
 
 /// Asks for one view of a proxy; a proxy that does not exist is said to.
-pub fn ask(client: &Client, mesh: &str, name: &str, view: &str) -> Result<Answer> {
+pub fn ask(client: &ApiClient, mesh: &str, name: &str, view: &str) -> Result<ApiResponse> {
     let kind = Type::of_kind(Kind::Dataplane);
     let answer = client.get(&format!("{}/{view}", kind.item(mesh, name)))?;
     if answer.is_missing() {
@@ -216,22 +223,28 @@ pub fn ask(client: &Client, mesh: &str, name: &str, view: &str) -> Result<Answer
     Ok(answer)
 }
 
+/// A reply about a proxy that exists.
+pub fn present<T: DeserializeOwned>(proxy: &Proxy<'_>, reply: Reply<T>) -> Result<Reply<T>> {
+    if reply.answer.is_missing() { Err(proxy.missing()) } else { Ok(reply) }
+}
+
 pub fn attempted(mesh: &str, name: &str) -> String {
     format!("could not inspect {}", Type::of_kind(Kind::Dataplane).describe(mesh, name))
 }
 
-fn configuration(dump: &Dump, form: Option<TableFormat>, names: impl FnOnce() -> Names) -> String {
+fn configuration(dump: &Dump, form: Option<TableFormat>, names: impl FnOnce() -> ObjectNames) -> String {
     form.unwrap_or(TableFormat::Json).render(&dump.document, || {
         let names = names();
         let cells = dump.names().into_iter().map(|(kind, name)| {
-            let (class, kri) = (names.class(&name).to_owned(), kri_or_dash(&names, &name));
+            let class = names.class(&name).to_owned();
+            let kri = kri_or_dash(&names, &name);
             vec![kind.to_owned(), name, class, kri]
         });
         output::table(&["TYPE", "NAME", "KIND", "KRI"], cells)
     })
 }
 
-fn kri_or_dash(names: &Names, name: &str) -> String {
+fn kri_or_dash(names: &ObjectNames, name: &str) -> String {
     names.kri(name).unwrap_or_else(|| "-".to_owned())
 }
 
@@ -241,25 +254,26 @@ fn stats_table(body: &str) -> String {
     output::table(&["NAME", "VALUE"], lines.map(|(name, value)| vec![name.to_owned(), value.to_owned()]))
 }
 
-fn clusters_table(value: &Value, names: &Names) -> String {
+fn clusters_table(value: &Value, names: &ObjectNames) -> String {
+    let clusters: EnvoyClusters = read_partly(value);
     let mut cells = Vec::new();
-    for cluster in value["cluster_statuses"].as_array().into_iter().flatten() {
-        let name = text(&cluster["name"]);
-        let (class, kri) = (names.class(&name), kri_or_dash(names, &name));
-        let hosts: Vec<&Value> = cluster["host_statuses"].as_array().into_iter().flatten().collect();
-        if hosts.is_empty() {
+    for cluster in clusters.cluster_statuses {
+        let name = line(&cluster.name);
+        let class = names.class(&name);
+        let kri = kri_or_dash(names, &name);
+        if cluster.host_statuses.is_empty() {
             cells.push([&name, class, "-", "-", "-", "-", &kri].map(str::to_owned).to_vec());
         }
-        for host in hosts {
+        for host in cluster.host_statuses {
             let stat = |wanted: &str| {
-                let mut stats = host["stats"].as_array().into_iter().flatten();
-                stats.find(|stat| stat["name"] == wanted).map_or(0, |stat| number(&stat["value"])).to_string()
+                let found = host.stats.iter().find(|stat| stat.name == wanted);
+                found.map_or(0, |stat| stat.value).to_string()
             };
             cells.push(vec![
                 name.clone(),
                 class.to_owned(),
-                rows::address(&host["address"]).to_string(),
-                rows::health(host),
+                rows::address(&host.address).to_string(),
+                rows::health(&host.health_status),
                 stat("rq_total"),
                 stat("rq_error"),
                 kri.clone(),
@@ -267,4 +281,35 @@ fn clusters_table(value: &Value, names: &Names) -> String {
         }
     }
     output::table(&["CLUSTER", "KIND", "ADDRESS", "HEALTH", "REQUESTS", "ERRORS", "KRI"], cells)
+}
+
+/// Envoy's list of clusters, as far as it is shown.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct EnvoyClusters {
+    cluster_statuses: Vec<EnvoyCluster>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct EnvoyCluster {
+    name: String,
+    host_statuses: Vec<EnvoyHost>,
+}
+
+/// An endpoint of a cluster.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct EnvoyHost {
+    address: Value,
+    health_status: Value,
+    stats: Vec<EnvoyStat>,
+}
+
+/// A number, which Envoy leaves out where it is zero.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct EnvoyStat {
+    name: String,
+    value: u64,
 }

@@ -2,13 +2,13 @@
 //! policy applies to.
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use resources::{Kind, labels};
-use serde_json::Value;
+use contract::resource::ShownResource;
+use resources::{Kind, NoStatus, labels};
 
 use super::show;
 use crate::{
-    cell::{Column, text},
-    client::Client,
+    cell::{Column, line, list},
+    client::ApiClient,
     failure::{Failure, Result},
     output::Output,
     types::{DEFAULT_MESH, Type},
@@ -18,7 +18,7 @@ use crate::{
 ///
 /// Every type of policy is also a command of its own: `kumactl inspect meshtimeout NAME`.
 #[derive(Debug, Args)]
-pub struct Policy {
+pub struct InspectPolicy {
     /// Type of the policy, such as MeshTimeout or mtp
     #[arg(value_name = "TYPE")]
     kind: String,
@@ -38,8 +38,8 @@ struct PolicyName {
     output: Output,
 }
 
-impl Policy {
-    pub fn run(&self, client: &Client) -> Result<()> {
+impl InspectPolicy {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         let kind = Type::resolve(&self.kind, client)?;
         if kind.kind.is_some_and(|kind| !is_policy(kind)) {
             return Err(Failure::invalid(format!("{} is not a policy with a targetRef", kind.name)));
@@ -56,10 +56,10 @@ impl Policy {
     }
 
     /// Reads `inspect meshtimeout NAME`; nothing if it is another command.
-    pub fn from_short(matches: &ArgMatches) -> Option<std::result::Result<Policy, clap::Error>> {
+    pub fn from_short(matches: &ArgMatches) -> Option<std::result::Result<InspectPolicy, clap::Error>> {
         let (command, matches) = matches.subcommand()?;
         policies().find(|kind| command_of(*kind) == command)?;
-        Some(PolicyName::from_arg_matches(matches).map(|of| Policy { kind: command.to_owned(), of }))
+        Some(PolicyName::from_arg_matches(matches).map(|of| InspectPolicy { kind: command.to_owned(), of }))
     }
 
     /// Adds a command for every type of policy. Help has them all in `inspect policy`.
@@ -88,20 +88,20 @@ fn command_of(kind: Kind) -> String {
     kind.name().to_lowercase()
 }
 
-fn columns(wide: bool) -> Vec<Column> {
-    let mut columns: Vec<Column> = vec![
-        ("MESH", |item| text(&item["mesh"])),
-        ("NAME", |item| text(&item["name"])),
-        ("ZONE", |item| text(&item["labels"][labels::ZONE])),
-        ("WORKLOAD", |item| text(&item["labels"][labels::WORKLOAD])),
+/// A proxy, of which only the metadata is shown.
+type Proxy = ShownResource<NoStatus>;
+
+fn columns(wide: bool) -> Vec<Column<Proxy>> {
+    let mut columns: Vec<Column<Proxy>> = vec![
+        ("MESH", |proxy| line(&proxy.metadata.mesh)),
+        ("NAME", |proxy| line(&proxy.metadata.name)),
+        ("ZONE", |proxy| line(proxy.metadata.label(labels::ZONE))),
+        ("WORKLOAD", |proxy| line(proxy.metadata.label(labels::WORKLOAD))),
     ];
     if wide {
-        columns.push(("LABELS", all_labels));
+        columns.push(("LABELS", |proxy| {
+            list(&proxy.metadata.labels, |(key, value)| format!("{key}={}", line(value)))
+        }));
     }
     columns
-}
-
-fn all_labels(item: &Value) -> String {
-    let all = item["labels"].as_object().into_iter().flatten();
-    all.map(|(key, value)| format!("{key}={}", text(value))).collect::<Vec<_>>().join(",")
 }

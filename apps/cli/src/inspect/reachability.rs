@@ -1,14 +1,15 @@
 //! `inspect reachability`: what trimming by permissions takes from the proxies of a mesh, or would take.
 
 use clap::Args;
-use serde_json::{Value, json};
+use contract::reachability::{MeshReachability, ProxySavings, ReachabilityReport};
+use serde_json::json;
 
 use crate::{
-    cell::{self, Column, number, text},
-    client::{Client, segment},
+    cell::{self, Column, line},
+    client::{ApiClient, read_as, segment},
     failure::Result,
     output::{self, PlainOutput},
-    pages::{Found, List},
+    pages::{ListedItems, PagedList},
     reachability, terminal,
     types::DEFAULT_MESH,
 };
@@ -28,65 +29,60 @@ pub struct Reachability {
     output: PlainOutput,
 }
 
-const COLUMNS: [Column; 7] = [
-    ("NAME", |item| text(&item["name"])),
-    ("MODE", |item| reachability::mode(&item["mode"])),
-    ("DESTINATIONS", |item| change(&item["report"], "destinationsBefore", "destinationsAfter", count)),
-    ("CLUSTERS", |item| fewer(&item["report"], "clusters", count)),
-    ("LISTENERS", |item| fewer(&item["report"], "listeners", count)),
-    ("SENT", |item| change(&item["report"], "bytesBefore", "bytesAfter", reachability::bytes)),
-    ("MEMORY", |item| fewer(&item["report"]["estimate"], "memoryBytes", reachability::bytes)),
+const COLUMNS: [Column<ProxySavings>; 7] = [
+    ("NAME", |item| line(&item.name)),
+    ("MODE", |item| reachability::mode(&item.mode)),
+    ("DESTINATIONS", |item| {
+        of(item, |report| change(report.destinations_before, report.destinations_after, count))
+    }),
+    ("CLUSTERS", |item| of(item, |report| fewer(report.clusters, count))),
+    ("LISTENERS", |item| of(item, |report| fewer(report.listeners, count))),
+    ("SENT", |item| of(item, |report| change(report.bytes_before, report.bytes_after, reachability::bytes))),
+    ("MEMORY", |item| of(item, |report| fewer(report.estimate.memory_bytes, reachability::bytes))),
 ];
 
+/// Names are those that proxies have in their zones.
+const ZONE: [Column<ProxySavings>; 1] = [("ZONE", |item| item.zone.as_deref().map(line).unwrap_or_default())];
+
+/// A cell of the report, if there is one.
+fn of(item: &ProxySavings, cell: fn(&ReachabilityReport) -> String) -> String {
+    item.report.as_ref().map(cell).unwrap_or_default()
+}
+
 /// `300 → 10`, or one number where nothing is taken.
-fn change(report: &Value, before: &str, after: &str, shown: fn(u64) -> String) -> String {
-    if report.is_null() {
-        return String::new();
-    }
-    let (before, after) = (number(&report[before]), number(&report[after]));
+fn change(before: usize, after: usize, shown: fn(usize) -> String) -> String {
     if before == after { shown(before) } else { format!("{} → {}", shown(before), shown(after)) }
 }
 
-fn fewer(report: &Value, field: &str, shown: fn(u64) -> String) -> String {
-    match number(&report[field]) {
-        0 => String::new(),
-        saved => format!("-{}", shown(saved)),
-    }
+fn fewer(saved: usize, shown: fn(usize) -> String) -> String {
+    if saved == 0 { String::new() } else { format!("-{}", shown(saved)) }
 }
 
-fn count(number: u64) -> String {
+fn count(number: usize) -> String {
     number.to_string()
 }
 
 impl Reachability {
-    pub fn run(&self, client: &Client) -> Result<()> {
-        let Found { items, rest, .. } = self.read(client)?;
-        let mut document = json!({ "total": items.len(), "items": items });
-        if rest["zones"].is_array() {
-            document["zones"] = rest["zones"].clone();
-        }
-        for zone in
-            document["zones"].as_array().into_iter().flatten().filter(|zone| zone["missing"].is_string())
-        {
-            terminal::warn(&format!(
-                "the proxies of zone {} are missing: {}",
-                text(&zone["name"]),
-                text(&zone["missing"])
-            ));
-        }
-        self.output.show(&document, || {
-            let items = || document["items"].as_array().into_iter().flatten();
-            // Names are those that proxies have in their zones.
-            let zone: &[Column] = &[("ZONE", |item| text(&item["zone"]))];
-            let zone = if document["zones"].is_array() { zone } else { &[] };
-            let (titles, rows) = cell::grid(&[zone, &COLUMNS].concat(), items());
-            output::table(&titles, rows)
-        })
-    }
-
-    fn read(&self, client: &Client) -> Result<Found> {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         let path = format!("/meshes/{}/_reachability", segment(&self.mesh));
         let attempted = format!("could not read what the proxies of mesh {:?} reach", self.mesh);
-        List { page_size: PAGE, attempted, ..List::of(&path, "") }.all(client)
+        let list = PagedList { page_size: PAGE, attempted: attempted.clone(), ..PagedList::of(&path, "") };
+        let ListedItems { items, rest, .. } = list.all(client)?;
+        let mut sent = json!({ "total": items.len(), "items": items });
+        if rest["zones"].is_array() {
+            sent["zones"] = rest["zones"].clone();
+        }
+        let read: MeshReachability = read_as(&sent, &attempted)?;
+        for zone in &read.zones {
+            if let Some(missing) = &zone.missing {
+                let name = line(&zone.name);
+                terminal::warn(&format!("the proxies of zone {name} are missing: {}", line(missing)));
+            }
+        }
+        self.output.show(&sent, || {
+            let zone = if read.zones.is_empty() { &[][..] } else { &ZONE };
+            let (titles, rows) = cell::grid(&[zone, &COLUMNS].concat(), &read.items);
+            output::table(&titles, rows)
+        })
     }
 }

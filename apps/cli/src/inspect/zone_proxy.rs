@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use resources::Kind;
 
 use crate::{
-    client::{Answer, Client},
+    client::{ApiClient, ApiResponse},
     failure::{Failure, Result},
     output, terminal,
     types::Type,
@@ -12,7 +12,7 @@ use crate::{
 
 /// What to show of which zone proxy.
 #[derive(Debug, Args)]
-pub struct ZoneProxy {
+pub struct InspectZoneProxy {
     /// Name of the zone proxy
     name: String,
     /// What to show
@@ -47,8 +47,8 @@ enum Format {
     Json,
 }
 
-impl ZoneProxy {
-    pub fn run(&self, kind: Kind, client: &Client) -> Result<()> {
+impl InspectZoneProxy {
+    pub fn run(&self, kind: Kind, client: &ApiClient) -> Result<()> {
         self.check()?;
         let kind = Type::of_kind(kind);
         let attempted = format!("could not inspect {}", kind.describe("", &self.name));
@@ -74,7 +74,7 @@ impl ZoneProxy {
         Ok(())
     }
 
-    fn ask(&self, kind: &Type, client: &Client) -> Result<Answer> {
+    fn ask(&self, kind: &Type, client: &ApiClient) -> Result<ApiResponse> {
         let view = match self.view {
             View::ConfigDump => "xds",
             View::Stats => "stats",

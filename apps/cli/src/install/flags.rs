@@ -9,7 +9,7 @@ pub struct Flags {
     /// Name or id of the user that runs kuma-dp [default: user 5678, or kuma-dp]
     #[arg(long, value_name = "USER", alias = "kuma-dp-uid")]
     kuma_dp_user: Option<String>,
-    /// Which families of addresses to redirect [default: dualstack]
+    /// Families of addresses to redirect [default: dualstack]
     #[arg(long, value_name = "MODE", value_parser = ["dualstack", "ipv4"])]
     ip_family_mode: Option<String>,
     /// Redirect connections from outside; not for gateways [default: true]

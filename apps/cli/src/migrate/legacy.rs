@@ -46,12 +46,12 @@ impl<'a> Legacy<'a> {
     }
 }
 
-/// What becomes of a policy.
+/// Translation of a policy.
 #[derive(Debug, Default)]
 pub struct Translation {
     /// Specs with the kinds they are of.
     pub policies: Vec<(&'static str, Value)>,
-    /// What is different or has no equivalent, and why.
+    /// Differences and parts without an equivalent, with reasons.
     pub notes: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ pub fn renamed(from: &Value, fields: &[(&str, &str)]) -> Value {
     Value::Object(given.collect())
 }
 
-/// Whether an object says anything.
+/// True for an object that says anything.
 pub fn says_something(value: &Value) -> bool {
     value.as_object().is_some_and(|fields| !fields.is_empty())
 }

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use resources::Kind;
 use serde_json::Value;
 
-use crate::client::{Client, segment};
+use crate::client::{ApiClient, segment};
 
 /// The Meshes of the input and, if there is one to ask, of a control plane.
 #[derive(Debug)]
 pub struct Meshes<'a> {
     given: BTreeMap<&'a str, &'a Value>,
-    client: Option<Client>,
-    /// What the control plane answered.
+    client: Option<ApiClient>,
+    /// Answers of the control plane.
     asked: BTreeMap<String, Result<Value, String>>,
 }
 
 impl<'a> Meshes<'a> {
-    pub fn of(documents: impl Iterator<Item = &'a Value>, client: Option<Client>) -> Meshes<'a> {
+    pub fn of(documents: impl Iterator<Item = &'a Value>, client: Option<ApiClient>) -> Meshes<'a> {
         Meshes { given: documents.filter_map(mesh).collect(), client, asked: BTreeMap::new() }
     }
 

@@ -13,9 +13,10 @@ pub fn translate(legacy: &Legacy<'_>) -> Translation {
     let entry = |target: Value, action: &str| json!({ "targetRef": target, "default": { "action": action } });
     let mut made = Translation::default();
     let sources = legacy.sources();
-    let mut from = match sources.iter().any(Tags::is_everything) {
-        true => Vec::new(),
-        false => vec![entry(json!({ "kind": "Mesh" }), "Deny")],
+    let mut from = if sources.iter().any(Tags::is_everything) {
+        Vec::new()
+    } else {
+        vec![entry(json!({ "kind": "Mesh" }), "Deny")]
     };
     for source in &sources {
         match source.reference() {
@@ -97,7 +98,8 @@ fn percent(value: &Value) -> Value {
 
 /// Headers that are set, and those that are added to what is there.
 pub fn headers(list: &Value) -> (Vec<Value>, Vec<Value>) {
-    let (mut set, mut add) = (Vec::new(), Vec::new());
+    let mut set = Vec::new();
+    let mut add = Vec::new();
     for header in list.as_array().into_iter().flatten() {
         let name =
             header.get("name").or_else(|| header.get("key")).and_then(Value::as_str).unwrap_or_default();

@@ -8,22 +8,21 @@ mod mesh;
 use std::io::{self, BufRead, Read};
 
 use clap::{Args, ValueEnum};
+use contract::suggestions::{AllowAll, SuggestedPermission, Suggestions};
 use resources::duration::GoDuration;
 use serde_json::Value;
 
 use crate::{
-    cell::{number, text},
+    cell::{line, lines, text},
     cli::Global,
-    client::Client,
-    config::Settings,
-    failure::{Outcome, Result},
-    output,
-    suggest::{self, items},
-    terminal,
+    client::ApiClient,
+    config::ClientSettings,
+    failure::{CommandResult, Result},
+    output, suggest, terminal,
     types::DEFAULT_MESH,
 };
 use evidence::Evidence;
-use mesh::{Mesh, Mode};
+use mesh::{Mesh, TrimmingStage};
 
 /// The most that is read of the answer to a question.
 const LONGEST_ANSWER: u64 = 1024;
@@ -50,7 +49,7 @@ Exit codes:
 /// trimmed. Nothing is kept by this command: run it again to go on.
 #[derive(Debug, Args)]
 #[command(after_help = MEANING)]
-pub struct Permissions {
+pub struct MigratePermissions {
     /// Mesh to move
     #[arg(short, long, default_value = DEFAULT_MESH)]
     mesh: String,
@@ -63,22 +62,22 @@ pub struct Permissions {
     /// Take steps whose evidence is missing
     #[arg(long)]
     force: bool,
-    /// How long calls must have been observed, such as 36h or 7d
+    /// Shortest time for which calls must have been observed, such as 36h or 7d
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = parse_window)]
     min_window: GoDuration,
-    /// How long the mode must have been shadow before it becomes enforce, such as 12h or 7d
+    /// Shortest time in mode shadow before it becomes enforce, such as 12h or 7d
     #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = parse_window)]
     min_shadow: GoDuration,
     /// Only this step; those before it must be done
     #[arg(long, value_name = "NAME")]
-    step: Option<Step>,
+    step: Option<MigrationStep>,
     /// Show what would be done, and write the resources to stdout instead of into the mesh
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-enum Step {
+enum MigrationStep {
     Check,
     Permissions,
     Shadow,
@@ -86,22 +85,28 @@ enum Step {
     Deny,
 }
 
-impl Step {
-    const ALL: [Step; 5] = [Step::Check, Step::Permissions, Step::Shadow, Step::Enforce, Step::Deny];
+impl MigrationStep {
+    const ALL: [MigrationStep; 5] = [
+        MigrationStep::Check,
+        MigrationStep::Permissions,
+        MigrationStep::Shadow,
+        MigrationStep::Enforce,
+        MigrationStep::Deny,
+    ];
 
     fn word(self) -> &'static str {
         match self {
-            Step::Check => "check",
-            Step::Permissions => "permissions",
-            Step::Shadow => "shadow",
-            Step::Enforce => "enforce",
-            Step::Deny => "deny",
+            MigrationStep::Check => "check",
+            MigrationStep::Permissions => "permissions",
+            MigrationStep::Shadow => "shadow",
+            MigrationStep::Enforce => "enforce",
+            MigrationStep::Deny => "deny",
         }
     }
 }
 
-/// How a step ended.
-enum Ended {
+/// End of a step.
+enum StepEnd {
     /// It is done, or was before.
     Done,
     /// Evidence is missing.
@@ -110,42 +115,42 @@ enum Ended {
     NotTaken,
 }
 
-impl Permissions {
-    pub fn run(&self, global: &Global) -> Result<Outcome> {
-        let walk = Walk { asked: self, client: Settings::load(global)?.client()? };
-        for step in Step::ALL.into_iter().filter(|step| self.step.is_none_or(|only| only == *step)) {
+impl MigratePermissions {
+    pub fn run(&self, global: &Global) -> Result<CommandResult> {
+        let walk = Walk { asked: self, client: ClientSettings::load(global)?.client()? };
+        for step in MigrationStep::ALL.into_iter().filter(|step| self.step.is_none_or(|only| only == *step)) {
             match walk.take(step)? {
-                Ended::Done => {}
-                Ended::Refused => return Ok(Outcome::No),
-                Ended::NotTaken if self.dry_run && self.step.is_none() => {
+                StepEnd::Done => {}
+                StepEnd::Refused => return Ok(CommandResult::No),
+                StepEnd::NotTaken if self.dry_run && self.step.is_none() => {
                     terminal::talk("dry run: nothing was changed, and the steps after this one depend on it");
-                    return Ok(Outcome::Partly);
+                    return Ok(CommandResult::Partly);
                 }
-                Ended::NotTaken => return Ok(Outcome::Partly),
+                StepEnd::NotTaken => return Ok(CommandResult::Partly),
             }
         }
-        if self.step.is_none() { walk.finish() } else { Ok(Outcome::Done) }
+        if self.step.is_none() { walk.finish() } else { Ok(CommandResult::Done) }
     }
 }
 
 struct Walk<'a> {
-    asked: &'a Permissions,
-    client: Client,
+    asked: &'a MigratePermissions,
+    client: ApiClient,
 }
 
 impl Walk<'_> {
-    fn take(&self, step: Step) -> Result<Ended> {
+    fn take(&self, step: MigrationStep) -> Result<StepEnd> {
         match step {
-            Step::Check => self.check(),
-            Step::Permissions => self.permissions(),
-            Step::Shadow => self.shadow(),
-            Step::Enforce => self.enforce(),
-            Step::Deny => self.deny(),
+            MigrationStep::Check => self.check(),
+            MigrationStep::Permissions => self.permissions(),
+            MigrationStep::Shadow => self.shadow(),
+            MigrationStep::Enforce => self.enforce(),
+            MigrationStep::Deny => self.deny(),
         }
     }
 
     /// Says that it is done, unless something still lets in clients that no rule names.
-    fn finish(&self) -> Result<Outcome> {
+    fn finish(&self) -> Result<CommandResult> {
         let what = if self.asked.services.is_empty() { "the mesh" } else { "what was asked for" };
         let open = self.open(&self.suggestions()?);
         for policy in &open {
@@ -156,40 +161,39 @@ impl Walk<'_> {
                 "not done: change or delete these policies, or say with --force that {what} is to stay open to clients \
                  that no rule names"
             ));
-            return Ok(Outcome::No);
+            return Ok(CommandResult::No);
         }
         terminal::talk(&format!("done: permissions decide about {what}"));
-        Ok(Outcome::Done)
+        Ok(CommandResult::Done)
     }
 
-    /// What lets in clients that no rule names, each in a sentence.
-    fn open(&self, suggestions: &[Value]) -> Vec<String> {
+    /// Policies that let in clients that no rule names, each in a sentence.
+    fn open(&self, suggestions: &[Suggestions]) -> Vec<String> {
         // Where services are closed on their own, the mesh stays open.
         let all = if self.asked.services.is_empty() { allow_all(suggestions) } else { Vec::new() };
-        let all =
-            all.iter().map(|policy| format!("{} lets every client call everything", text(&policy["kri"])));
-        let some = suggestions.iter().flat_map(|it| items(&it["open"])).map(|open| {
-            let destinations: Vec<String> = items(&open["destinations"]).iter().map(text).collect();
-            format!("{} lets every client call {}", text(&open["policy"]), destinations.join(", "))
+        let all = all.iter().map(|policy| format!("{} lets every client call everything", line(&policy.kri)));
+        let some = suggestions.iter().flat_map(|it| &it.open).map(|open| {
+            format!("{} lets every client call {}", line(&open.policy), lines(&open.destinations, ", "))
         });
         all.chain(some).collect()
     }
 
-    /// What is known of the services that were asked about.
-    fn suggestions(&self) -> Result<Vec<Value>> {
+    /// Suggestions for the services that were asked about.
+    fn suggestions(&self) -> Result<Vec<Suggestions>> {
+        let ask = |service| Ok(suggest::ask(&self.client, &self.asked.mesh, service)?.read);
         let services = &self.asked.services;
         if services.is_empty() {
-            return Ok(vec![suggest::ask(&self.client, &self.asked.mesh, None)?]);
+            return Ok(vec![ask(None)?]);
         }
-        services.iter().map(|it| suggest::ask(&self.client, &self.asked.mesh, Some(it))).collect()
+        services.iter().map(|it| ask(Some(it.as_str()))).collect()
     }
 
     fn mesh(&self) -> Result<Mesh> {
         Mesh::read(&self.client, &self.asked.mesh)
     }
 
-    /// Whether the step may be taken; says what is missing.
-    fn may(&self, step: Step, missing: &[String]) -> bool {
+    /// True if the step may be taken; says what is missing.
+    fn may(&self, step: MigrationStep, missing: &[String]) -> bool {
         for what in missing {
             say(step, &format!("missing: {what}"));
         }
@@ -206,8 +210,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the mesh may be changed.
-    fn confirmed(&self, step: Step) -> Result<bool> {
+    /// True if the mesh may be changed.
+    fn confirmed(&self, step: MigrationStep) -> Result<bool> {
         if self.asked.dry_run {
             return Ok(false);
         }
@@ -224,72 +228,70 @@ impl Walk<'_> {
         Ok(agreed)
     }
 
-    fn check(&self) -> Result<Ended> {
-        let step = Step::Check;
+    fn check(&self) -> Result<StepEnd> {
+        let step = MigrationStep::Check;
         let mesh = self.mesh()?;
         say(step, &mesh.security());
         let suggestions = self.suggestions()?;
         for answer in &suggestions {
-            let window = &answer["window"];
-            let since = text(&window["since"]);
-            let since = if since.is_empty() { "never" } else { &since };
-            say(step, &format!("calls are observed since {since} ({} s)", number(&window["seconds"])));
-            items(&answer["warnings"]).iter().for_each(|it| terminal::warn(&text(it)));
+            let window = &answer.window;
+            let since = line(window.since.as_deref().unwrap_or("never"));
+            say(step, &format!("calls are observed since {since} ({} s)", window.seconds));
+            answer.warnings.iter().for_each(|it| terminal::warn(&line(it)));
         }
         let mut missing = mesh.missing();
         missing.extend(self.evidence(&suggestions)?.observation());
         let taken = self.may(step, &missing);
-        Ok(if taken { Ended::Done } else { Ended::Refused })
+        Ok(if taken { StepEnd::Done } else { StepEnd::Refused })
     }
 
-    fn permissions(&self) -> Result<Ended> {
-        let step = Step::Permissions;
+    fn permissions(&self) -> Result<StepEnd> {
+        let step = MigrationStep::Permissions;
         let suggestions = self.suggestions()?;
-        let wanted: Vec<Value> =
-            suggestions.iter().flat_map(|it| items(&it["permissions"])).cloned().collect();
-        for denied in suggestions.iter().flat_map(|it| items(&it["denied"])) {
+        let wanted: Vec<&SuggestedPermission> = suggestions.iter().flat_map(|it| &it.permissions).collect();
+        for denied in suggestions.iter().flat_map(|it| &it.denied) {
             terminal::warn(&suggest::denial(denied));
         }
         if wanted.is_empty() {
             say(step, "every observed call is permitted or denied by name; nothing to write");
-            return Ok(Ended::Done);
+            return Ok(StepEnd::Done);
         }
         say(step, &format!("{} would be written, for calls that no rule is about yet", several(&wanted)));
         if self.asked.dry_run {
-            terminal::data(&suggest::documents(&wanted))?;
+            terminal::data(&suggest::documents(wanted.iter().copied()))?;
         } else {
-            suggest::documents(&wanted).lines().for_each(|line| say(step, line));
+            suggest::documents(wanted.iter().copied()).lines().for_each(|line| say(step, line));
         }
         if !self.may(step, &self.evidence(&suggestions)?.before_permissions()) {
-            return Ok(Ended::Refused);
+            return Ok(StepEnd::Refused);
         }
         if !self.confirmed(step)? {
-            return Ok(Ended::NotTaken);
+            return Ok(StepEnd::NotTaken);
         }
         for permission in &wanted {
-            self.write(step, &permission["resource"])?;
+            self.write(step, &permission.resource)?;
         }
-        Ok(Ended::Done)
+        Ok(StepEnd::Done)
     }
 
-    fn shadow(&self) -> Result<Ended> {
-        let step = Step::Shadow;
+    fn shadow(&self) -> Result<StepEnd> {
+        let step = MigrationStep::Shadow;
         let mesh = self.mesh()?;
-        if mesh.mode() >= Mode::Shadow {
+        if mesh.mode() >= TrimmingStage::Shadow {
             say(step, &format!("the mode of the mesh is {} already", mesh.mode().word()));
-            return Ok(Ended::Done);
+            return Ok(StepEnd::Done);
         }
         say(step, "the mode of the mesh becomes shadow: nothing is trimmed, what would be is counted");
         let missing = self.evidence(&self.suggestions()?)?.of_permissions();
-        self.set(step, mesh, Mode::Shadow, &missing)
+        self.set(step, mesh, TrimmingStage::Shadow, &missing)
     }
 
-    fn enforce(&self) -> Result<Ended> {
-        let step = Step::Enforce;
+    fn enforce(&self) -> Result<StepEnd> {
+        let step = MigrationStep::Enforce;
         let mesh = self.mesh()?;
-        if mesh.mode() == Mode::Enforce {
+        if mesh.mode() == TrimmingStage::Enforce {
             say(step, "the mode of the mesh is enforce already");
-            return Ok(Ended::Done);
+            return Ok(StepEnd::Done);
         }
         let suggestions = self.suggestions()?;
         let open = allow_all(&suggestions);
@@ -303,21 +305,21 @@ impl Walk<'_> {
         }
         let mut missing = self.evidence(&suggestions)?.all();
         missing.extend(evidence::shadow(&mesh, self.asked.min_shadow.to_std().unwrap_or_default()));
-        self.set(step, mesh, Mode::Enforce, &missing)
+        self.set(step, mesh, TrimmingStage::Enforce, &missing)
     }
 
-    fn deny(&self) -> Result<Ended> {
-        let step = Step::Deny;
+    fn deny(&self) -> Result<StepEnd> {
+        let step = MigrationStep::Deny;
         let suggestions = self.suggestions()?;
         // One service is closed on its own: everyone else stays as they are.
         let open = if self.asked.services.is_empty() { allow_all(&suggestions) } else { Vec::new() };
-        let closing: Vec<&Value> = suggestions.iter().flat_map(|it| items(&it["closing"])).collect();
+        let closing: Vec<&Value> = suggestions.iter().flat_map(|it| &it.closing).collect();
         if open.is_empty() && closing.is_empty() {
             say(step, "every other call is denied, and a policy states it already");
-            return Ok(Ended::Done);
+            return Ok(StepEnd::Done);
         }
-        let (changed, deleted): (Vec<Value>, Vec<Value>) =
-            open.iter().cloned().partition(|policy| policy["rest"].is_object());
+        let (changed, deleted): (Vec<&AllowAll>, Vec<&AllowAll>) =
+            open.iter().copied().partition(|policy| policy.rest.is_some());
         if !deleted.is_empty() {
             let names = names(&deleted);
             say(step, &format!("{names} allow everyone and would be deleted: all else is denied then"));
@@ -331,31 +333,31 @@ impl Walk<'_> {
             say(step, &format!("MeshTrafficPermission {name} {why}"));
         }
         if self.asked.dry_run {
-            let rests = changed.iter().map(|it| &it["rest"]);
+            let rests = changed.iter().filter_map(|it| it.rest.as_ref());
             let shown: Vec<String> = rests.chain(closing.iter().copied()).map(output::yaml).collect();
             terminal::data(&shown.join("---\n"))?;
         }
         let mut missing = self.evidence(&suggestions)?.all();
-        if self.mesh()?.mode() != Mode::Enforce {
+        if self.mesh()?.mode() != TrimmingStage::Enforce {
             missing.push("the mode of the mesh is not enforce: run the step enforce first".to_owned());
         }
         if !self.may(step, &missing) {
-            return Ok(Ended::Refused);
+            return Ok(StepEnd::Refused);
         }
         if !self.confirmed(step)? {
-            return Ok(Ended::NotTaken);
+            return Ok(StepEnd::NotTaken);
         }
         self.close(step, &open, &closing)?;
-        Ok(Ended::Done)
+        Ok(StepEnd::Done)
     }
 
-    fn close(&self, step: Step, open: &[Value], closing: &[&Value]) -> Result<()> {
+    fn close(&self, step: MigrationStep, open: &[&AllowAll], closing: &[&Value]) -> Result<()> {
         for policy in open {
-            if policy["rest"].is_object() {
-                self.write(step, &policy["rest"])?;
+            if let Some(rest) = &policy.rest {
+                self.write(step, rest)?;
                 continue;
             }
-            let name = text(&policy["name"]);
+            let name = line(&policy.name);
             let path = mesh::permission(&self.asked.mesh, &name);
             self.client.delete(&path)?.accepted(&format!("could not delete MeshTrafficPermission {name}"))?;
             say(step, &format!("MeshTrafficPermission {name} deleted"));
@@ -363,26 +365,32 @@ impl Walk<'_> {
         closing.iter().try_for_each(|policy| self.write(step, policy))
     }
 
-    fn set(&self, step: Step, mesh: Mesh, mode: Mode, missing: &[String]) -> Result<Ended> {
+    fn set(
+        &self,
+        step: MigrationStep,
+        mesh: Mesh,
+        mode: TrimmingStage,
+        missing: &[String],
+    ) -> Result<StepEnd> {
         if !self.may(step, missing) {
-            return Ok(Ended::Refused);
+            return Ok(StepEnd::Refused);
         }
         if let Some(advice) = mesh.elsewhere(mode) {
             say(step, &advice);
-            return Ok(Ended::NotTaken);
+            return Ok(StepEnd::NotTaken);
         }
         if !self.confirmed(step)? {
-            return Ok(Ended::NotTaken);
+            return Ok(StepEnd::NotTaken);
         }
         mesh.set(&self.client, mode)?;
         say(
             step,
             &format!("the label {} of the mesh is {}", resources::labels::REACHABILITY_MODE, mode.word()),
         );
-        Ok(Ended::Done)
+        Ok(StepEnd::Done)
     }
 
-    fn write(&self, step: Step, permission: &Value) -> Result<()> {
+    fn write(&self, step: MigrationStep, permission: &Value) -> Result<()> {
         let name = text(&permission["name"]);
         let path = mesh::permission(&self.asked.mesh, &name);
         let answer = self.client.put(&path, permission)?;
@@ -392,33 +400,32 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn evidence<'s>(&self, suggestions: &'s [Value]) -> Result<Evidence<'s>> {
+    fn evidence<'s>(&self, suggestions: &'s [Suggestions]) -> Result<Evidence<'s>> {
         let window = self.asked.min_window.to_std().unwrap_or_default();
         Evidence::read(&self.client, &self.asked.mesh, suggestions, window)
     }
 }
 
-fn say(step: Step, text: &str) {
+fn say(step: MigrationStep, text: &str) {
     terminal::talk(&format!("{}: {text}", step.word()));
 }
 
 /// The policies that allow everyone, each once.
-fn allow_all(suggestions: &[Value]) -> Vec<Value> {
-    let mut all: Vec<Value> = Vec::new();
-    for policy in suggestions.iter().flat_map(|it| items(&it["allowAll"])) {
-        if !all.contains(policy) {
-            all.push(policy.clone());
+fn allow_all(suggestions: &[Suggestions]) -> Vec<&AllowAll> {
+    let mut all: Vec<&AllowAll> = Vec::new();
+    for policy in suggestions.iter().flat_map(|it| &it.allow_all) {
+        if !all.contains(&policy) {
+            all.push(policy);
         }
     }
     all
 }
 
-fn names(policies: &[Value]) -> String {
-    let names: Vec<String> = policies.iter().map(|it| text(&it["name"])).collect();
-    format!("MeshTrafficPermissions {}", names.join(", "))
+fn names(policies: &[&AllowAll]) -> String {
+    format!("MeshTrafficPermissions {}", lines(policies.iter().map(|it| &it.name), ", "))
 }
 
-fn several(permissions: &[Value]) -> String {
+fn several(permissions: &[&SuggestedPermission]) -> String {
     match permissions.len() {
         1 => "1 permission".to_owned(),
         count => format!("{count} permissions"),

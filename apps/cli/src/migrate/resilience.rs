@@ -29,8 +29,11 @@ pub fn to_destinations(legacy: &Legacy<'_>, kind: &'static str, conf: &Value, ma
 }
 
 pub fn timeout(legacy: &Legacy<'_>) -> Translation {
-    let (mut made, conf) = (Translation::default(), legacy.conf());
-    let (tcp, http, grpc) = (&conf["tcp"], &conf["http"], &conf["grpc"]);
+    let mut made = Translation::default();
+    let conf = legacy.conf();
+    let tcp = &conf["tcp"];
+    let http = &conf["http"];
+    let grpc = &conf["grpc"];
     let mut new = renamed(conf, &[("connectTimeout", "connectionTimeout")]);
     let idle = [&http["idleTimeout"], &tcp["idleTimeout"]];
     if let Some(idle) = idle.into_iter().find(|idle| !idle.is_null()) {
@@ -59,7 +62,8 @@ pub fn timeout(legacy: &Legacy<'_>) -> Translation {
 }
 
 pub fn retry(legacy: &Legacy<'_>) -> Translation {
-    let (mut made, conf) = (Translation::default(), legacy.conf());
+    let mut made = Translation::default();
+    let conf = legacy.conf();
     let common = [("numRetries", "numRetries"), ("perTryTimeout", "perTryTimeout"), ("backOff", "backOff")];
     let mut new = json!({});
     let tcp = renamed(&conf["tcp"], &[("maxConnectAttempts", "maxConnectAttempt")]);
@@ -144,7 +148,8 @@ fn capitalised(word: &str) -> String {
 }
 
 pub fn circuit_breaker(legacy: &Legacy<'_>) -> Translation {
-    let (mut made, conf) = (Translation::default(), legacy.conf());
+    let mut made = Translation::default();
+    let conf = legacy.conf();
     let mut new = json!({});
     let limits =
         ["maxConnections", "maxPendingRequests", "maxRetries", "maxRequests"].map(|field| (field, field));
@@ -188,7 +193,8 @@ pub fn circuit_breaker(legacy: &Legacy<'_>) -> Translation {
 }
 
 pub fn health_check(legacy: &Legacy<'_>) -> Translation {
-    let (mut made, conf) = (Translation::default(), legacy.conf());
+    let mut made = Translation::default();
+    let conf = legacy.conf();
     let same = [
         "interval",
         "timeout",
@@ -210,7 +216,8 @@ pub fn health_check(legacy: &Legacy<'_>) -> Translation {
     }
     if let Some(http) = conf.get("http").filter(|http| !http.is_null()) {
         let mut check = renamed(http, &[("path", "path"), ("expectedStatuses", "expectedStatuses")]);
-        let (mut set, mut add) = (Vec::new(), Vec::new());
+        let mut set = Vec::new();
+        let mut add = Vec::new();
         for header in http["requestHeadersToAdd"].as_array().into_iter().flatten() {
             let made = json!({ "name": header["header"]["key"], "value": header["header"]["value"] });
             if header["append"] == false { set.push(made) } else { add.push(made) }

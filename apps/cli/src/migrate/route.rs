@@ -13,7 +13,8 @@ const SLASH: &str =
 const ORDER: &str = "rules of a MeshHTTPRoute are evaluated from the most to the least specific, not in the order in which they are listed";
 
 pub fn translate(legacy: &Legacy<'_>) -> Translation {
-    let (mut made, conf) = (Translation::default(), legacy.conf());
+    let mut made = Translation::default();
+    let conf = legacy.conf();
     let http = conf["http"].as_array().map_or(&[][..], Vec::as_slice);
     let everywhere = legacy.destinations().iter().all(Tags::is_everything);
     if everywhere && http.is_empty() && leads_to_itself(conf) && !says_something(&conf["loadBalancer"]) {
@@ -25,7 +26,9 @@ pub fn translate(legacy: &Legacy<'_>) -> Translation {
     if rules.len() > 1 {
         made.note(ORDER);
     }
-    let (mut requests, mut connections, mut balanced) = (Vec::new(), Vec::new(), Vec::new());
+    let mut requests = Vec::new();
+    let mut connections = Vec::new();
+    let mut balanced = Vec::new();
     if let Some(backends) = &rest {
         let everything = json!([{ "path": { "type": "PathPrefix", "value": "/" } }]);
         rules.push(json!({ "matches": everything, "default": { "backendRefs": backends } }));
@@ -64,12 +67,12 @@ pub fn translate(legacy: &Legacy<'_>) -> Translation {
     made
 }
 
-/// Whether traffic goes to whatever was called.
+/// True for traffic to whatever was called.
 fn leads_to_itself(conf: &Value) -> bool {
     Tags::of(&conf["destination"]).is_everything() && conf["split"].is_null()
 }
 
-/// Where traffic goes; `None` for whatever was called.
+/// Backends of traffic; `None` for whatever was called.
 fn backends(conf: &Value, made: &mut Translation) -> Option<Vec<Value>> {
     let split = conf["split"].as_array().into_iter().flatten();
     let mut shares: Vec<_> =

@@ -12,7 +12,7 @@ const ANY: &str = "*";
 pub struct Tags {
     /// `None` for every service.
     pub service: Option<String>,
-    /// What else is asked for.
+    /// Other tags that it asks for.
     pub others: BTreeMap<String, String>,
 }
 
@@ -51,7 +51,8 @@ impl Tags {
         Ok(target)
     }
 
-    /// What is called, in `to`. `everything` says whether the policy may be about all destinations.
+    /// Reference to the called service, for `to`. `everything` says whether the policy may be about all
+    /// destinations.
     pub fn destination(&self, everything: bool) -> Result<Value, String> {
         self.check()?;
         match (&self.service, self.others.is_empty()) {
@@ -67,7 +68,7 @@ impl Tags {
         }
     }
 
-    /// Where a route sends traffic.
+    /// Backend of a route.
     pub fn backend(&self, weight: Option<&Value>) -> Result<Value, String> {
         let mut backend = self.reference()?;
         if self.service.is_none() {

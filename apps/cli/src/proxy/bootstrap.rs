@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::dump::{Dump, at, each, is_type};
 use crate::{
-    client::Client,
+    client::ApiClient,
     failure::{Failure, Result},
     inspect::dataplane::attempted,
     output, terminal,
@@ -32,7 +32,7 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    pub fn run(&self, client: &Client) -> Result<()> {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
         let dump = Dump::of_proxy(client, &self.mesh, &self.proxy, false)?;
         let mut sections = each(&dump.document["configs"]);
         let section = sections.find(|section| is_type(section, "BootstrapConfigDump"));

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Part, rows};
 use crate::{
-    client::Client,
+    client::ApiClient,
     failure::{Failure, Result},
     inspect::dataplane::{ask, attempted},
 };
@@ -19,31 +19,31 @@ pub struct Dump {
 }
 
 /// One resource and what is known about how it got there.
-pub struct Entry<'a> {
+pub struct DumpEntry<'a> {
     pub resource: &'a Value,
     /// `static`, `active`, `warming`, `rejected`, or `expected` if the control plane said it.
     pub state: &'static str,
-    /// Why Envoy rejected it.
+    /// Reason of Envoy's rejection.
     pub error: &'a Value,
-    /// When it was taken over.
+    /// Time at which it was taken over.
     pub updated: &'a Value,
 }
 
-/// Where Envoy's dump keeps resources: the type of the section, then the field of each list, the way
-/// from an entry to the resource, and what being in that list means.
+/// Places of resources in Envoy's dump: the type of the section, then the field of each list, the way from an entry to
+/// the resource, and what being in that list means.
 type Places = (&'static str, &'static [(&'static str, &'static [&'static str], &'static str)]);
 
 impl Dump {
-    /// What the proxy runs.
-    pub fn of_proxy(client: &Client, mesh: &str, name: &str, endpoints: bool) -> Result<Dump> {
+    /// Configuration that the proxy runs.
+    pub fn of_proxy(client: &ApiClient, mesh: &str, name: &str, endpoints: bool) -> Result<Dump> {
         let view = if endpoints { "xds?include_eds=true" } else { "xds" };
         Dump::read(client, mesh, name, view, "configs")
     }
 
-    /// What the control plane would send the proxy now; with what policies in shadow would do, and the difference that
-    /// makes, if that is asked for.
+    /// Configuration that the control plane would send the proxy now; with what policies in shadow would do, and the
+    /// difference that makes, if that is asked for.
     pub fn of_control_plane(
-        client: &Client,
+        client: &ApiClient,
         mesh: &str,
         name: &str,
         shadow: bool,
@@ -55,7 +55,7 @@ impl Dump {
         Dump::read(client, mesh, name, &format!("_config{query}"), "xds")
     }
 
-    fn read(client: &Client, mesh: &str, name: &str, view: &str, expected: &str) -> Result<Dump> {
+    fn read(client: &ApiClient, mesh: &str, name: &str, view: &str, expected: &str) -> Result<Dump> {
         let document = ask(client, mesh, name, view)?.json(&attempted(mesh, name))?;
         if document.get(expected).is_none() {
             return Err(Failure::failed(format!("{}: the answer has no {expected}", attempted(mesh, name))));
@@ -63,7 +63,12 @@ impl Dump {
         Ok(Dump { document })
     }
 
-    pub fn entries(&self, part: Part) -> Vec<Entry<'_>> {
+    /// The difference that policies in shadow make, as operations of a JSON patch.
+    pub fn difference(&self) -> &[Value] {
+        self.document.get("diff").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn entries(&self, part: Part) -> Vec<DumpEntry<'_>> {
         match self.document.get("xds") {
             Some(types) => expected(types, part),
             None => running(&self.document["configs"], part),
@@ -111,7 +116,7 @@ pub fn each(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn running(configs: &Value, part: Part) -> Vec<Entry<'_>> {
+fn running(configs: &Value, part: Part) -> Vec<DumpEntry<'_>> {
     let (section, lists) = places(part);
     let sections = each(configs).filter(|config| is_type(config, section));
     let mut found = Vec::new();
@@ -130,9 +135,9 @@ fn running(configs: &Value, part: Part) -> Vec<Entry<'_>> {
                 let updated = [at(entry, "last_updated"), at(at(entry, "active_state"), "last_updated")];
                 let updated = updated.into_iter().find(|time| !time.is_null()).unwrap_or(&Value::Null);
                 // Envoy tells of one failure twice: where it tried, and once more without saying where.
-                let told = |entry: &Entry<'_>| entry.state == "rejected" && entry.resource == resource;
+                let told = |entry: &DumpEntry<'_>| entry.state == "rejected" && entry.resource == resource;
                 if state != "rejected" || !found.iter().any(told) {
-                    found.push(Entry { resource, state, error, updated });
+                    found.push(DumpEntry { resource, state, error, updated });
                 }
             }
         }
@@ -185,7 +190,7 @@ fn places(part: Part) -> Places {
 }
 
 /// Resources by type, and those that stand inside others: routes of listeners, endpoints of clusters.
-fn expected(types: &Value, part: Part) -> Vec<Entry<'_>> {
+fn expected(types: &Value, part: Part) -> Vec<DumpEntry<'_>> {
     let of_type = |wanted: &str| -> Vec<&Value> {
         let types = types.as_object().into_iter().flatten();
         let wanted = types.filter(|(url, _)| url.rsplit('.').next() == Some(wanted));
@@ -210,11 +215,12 @@ fn expected(types: &Value, part: Part) -> Vec<Entry<'_>> {
         _ => Vec::new(),
     };
     found.extend(inside.into_iter().filter(|resource| !resource.is_null()));
-    let entry = |resource| Entry { resource, state: "expected", error: &Value::Null, updated: &Value::Null };
+    let entry =
+        |resource| DumpEntry { resource, state: "expected", error: &Value::Null, updated: &Value::Null };
     found.into_iter().map(entry).collect()
 }
 
-/// Whether the message is of the type with this last part.
+/// True if the message is of the type with this last part.
 pub fn is_type(message: &Value, name: &str) -> bool {
     message["@type"].as_str().is_some_and(|url| url.rsplit('.').next() == Some(name))
 }

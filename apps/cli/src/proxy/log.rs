@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use resources::Kind;
-use serde_json::{Value, json};
+use contract::logging::ProxyLogLevels;
 
 use crate::{
-    client::{Client, query_value},
-    failure::{Failure, Result},
+    client::{ApiClient, Proxy},
+    failure::Result,
+    inspect::dataplane::present,
     output::{self, TableFormat},
     terminal,
-    types::{DEFAULT_MESH, Type},
+    types::DEFAULT_MESH,
 };
 
 const EXAMPLES: &str = "\
@@ -26,7 +26,7 @@ The level lasts until the proxy restarts. Changing it needs the rights of an adm
 /// Show or change how much a proxy logs
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Log {
+pub struct ProxyLog {
     /// Name of the proxy
     #[arg(value_name = "NAME")]
     proxy: String,
@@ -71,46 +71,35 @@ impl Level {
     }
 }
 
-impl Log {
-    pub fn run(&self, client: &Client) -> Result<()> {
-        let kind = Type::of_kind(Kind::Dataplane);
-        let what = kind.describe(&self.mesh, &self.proxy);
-        let mut path = format!("{}/logging", kind.item(&self.mesh, &self.proxy));
-        let answer = match self.level {
-            None => client.get(&path)?,
-            Some(level) => {
-                path.push_str(&format!("?level={}", level.name()));
-                if let Some(logger) = &self.logger {
-                    path.push_str(&format!("&logger={}", query_value(logger)));
-                }
-                client.post(&path, &json!({}))?
-            }
+impl ProxyLog {
+    pub fn run(&self, client: &ApiClient) -> Result<()> {
+        let proxy = Proxy { mesh: &self.mesh, name: &self.proxy };
+        let what = proxy.describe();
+        let reply = match self.level {
+            None => client.log_levels(&proxy)?,
+            Some(level) => client.set_log_level(&proxy, level.name(), self.logger.as_deref())?,
         };
-        if answer.is_missing() {
-            return Err(Failure::failed(format!("there is no {what}")));
-        }
+        let reply = present(&proxy, reply)?;
         let attempted = match self.level {
             None => format!("could not read the log levels of {what}"),
             Some(_) => format!("could not change the log level of {what}"),
         };
-        let levels = answer.json(&attempted)?;
-        let rendered = self.format.render(&levels, || table(&levels));
+        let levels = reply.document(&attempted)?;
+        let rendered = self.format.render(&levels.sent, || table(&levels.read));
         Ok(terminal::data(&rendered)?)
     }
 }
 
 /// One row for each level that is in use: there are about a hundred loggers.
-fn table(levels: &Value) -> String {
+fn table(levels: &ProxyLogLevels) -> String {
     let mut by_level: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (logger, level) in levels["loggers"].as_object().into_iter().flatten() {
-        by_level.entry(level.as_str().unwrap_or_default()).or_default().push(logger);
+    for (logger, level) in &levels.loggers {
+        by_level.entry(level).or_default().push(logger);
     }
     let most = by_level.iter().max_by_key(|(_, loggers)| loggers.len()).map(|(level, _)| *level);
     let rows = by_level.iter().map(|(level, loggers)| {
-        let shown = match Some(*level) == most {
-            true => format!("{} loggers", loggers.len()),
-            false => loggers.join(","),
-        };
+        let shown =
+            if Some(*level) == most { format!("{} loggers", loggers.len()) } else { loggers.join(",") };
         vec![(*level).to_owned(), shown]
     });
     output::table(&["LEVEL", "LOGGERS"], rows)

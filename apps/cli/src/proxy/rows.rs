@@ -1,47 +1,134 @@
-//! What is shown of each listener, route, cluster, endpoint and secret. The same fields, in the same
-//! order, whatever the proxy says: programs may rely on them.
+//! Fields of each listener, route, cluster, endpoint and secret. The same fields, in the same order, whatever the proxy
+//! says: programs may rely on them.
 
 use std::fmt;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use identity::described::Described;
-use serde_json::{Value, json};
+use identity::described::CertificateDescription;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     Part,
-    dump::{Dump, Entry, at, each, is_type},
+    dump::{Dump, DumpEntry, at, each, is_type},
 };
-use crate::{cell::text, names::Names};
+use crate::{
+    cell::{endpoint, text},
+    names::ObjectNames,
+};
 
-/// The rows of one part, by name, each with the resource its name stands for.
-pub fn of(dump: &Dump, part: Part, names: &Names) -> Vec<Value> {
-    let entries = dump.entries(part);
-    let mut rows: Vec<Value> = match part {
-        Part::Listeners => entries.iter().map(listener).collect(),
-        Part::Routes => entries.iter().flat_map(routes).collect(),
-        Part::Clusters => entries.iter().map(cluster).collect(),
-        Part::Endpoints => entries.iter().flat_map(endpoints).collect(),
-        Part::Secrets => entries.iter().map(secret).collect(),
-    };
-    // Envoy's own order is that of a hash table. That of routes matters, so it is kept.
-    match part {
-        Part::Endpoints => {
-            rows.sort_by_cached_key(|row| (text(&row["name"]), text(&row["address"]), row["port"].as_u64()))
-        }
-        _ => rows.sort_by_cached_key(|row| text(&row["name"])),
-    }
-    rows.into_iter().map(|row| explained(row, names)).collect()
+/// A row of any part, with the resource its name stands for.
+#[derive(Debug, Serialize)]
+pub struct Row<R> {
+    pub name: String,
+    /// Scheme of the name.
+    pub kind: &'static str,
+    #[serde(flatten)]
+    pub of: R,
+    pub kri: Option<String>,
 }
 
-/// A row with how its name is made and the resource that stands behind it.
-fn explained(row: Value, names: &Names) -> Value {
-    let name = text(&row["name"]);
-    let mut out = json!({ "name": name, "kind": names.class(&name) });
-    for (field, value) in row.as_object().into_iter().flatten() {
-        out[field] = value.clone();
-    }
-    out["kri"] = names.kri(&name).into();
-    out
+#[derive(Debug, Serialize)]
+pub struct Listener {
+    #[serde(flatten)]
+    pub address: EnvoyAddress,
+    pub protocols: Vec<&'static str>,
+    pub direction: Option<String>,
+    pub tls: bool,
+    pub state: &'static str,
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Route {
+    pub virtual_host: Option<String>,
+    pub domains: Vec<String>,
+    pub route: Option<String>,
+    pub r#match: String,
+    pub destinations: Vec<String>,
+    pub state: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Cluster {
+    pub r#type: String,
+    pub endpoints: Vec<EnvoyAddress>,
+    pub protocol: &'static str,
+    pub tls: bool,
+    pub state: &'static str,
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Endpoint {
+    #[serde(flatten)]
+    pub address: EnvoyAddress,
+    pub health: String,
+    pub weight: u64,
+    pub zone: Option<String>,
+    pub priority: u64,
+    pub state: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Secret {
+    pub r#type: Option<&'static str>,
+    pub state: &'static str,
+    /// The proxy's own comes first.
+    pub certificates: Vec<Certificate>,
+    pub last_updated: Option<String>,
+}
+
+/// Fields of a certificate. Keys are no part of it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Certificate {
+    pub subject: String,
+    pub subject_alternative_names: Vec<String>,
+    pub issuer: String,
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
+}
+
+/// Something of a resource, shown under its name.
+struct Named<R> {
+    name: String,
+    of: R,
+}
+
+pub fn listeners(dump: &Dump, names: &ObjectNames) -> Vec<Row<Listener>> {
+    sorted(dump.entries(Part::Listeners).iter().map(listener), names)
+}
+
+/// In the order in which a configuration has them, because it matters.
+pub fn routes(dump: &Dump, names: &ObjectNames) -> Vec<Row<Route>> {
+    sorted(dump.entries(Part::Routes).iter().flat_map(routes_of), names)
+}
+
+pub fn clusters(dump: &Dump, names: &ObjectNames) -> Vec<Row<Cluster>> {
+    sorted(dump.entries(Part::Clusters).iter().map(cluster), names)
+}
+
+pub fn endpoints(dump: &Dump, names: &ObjectNames) -> Vec<Row<Endpoint>> {
+    let mut found: Vec<Named<Endpoint>> =
+        dump.entries(Part::Endpoints).iter().flat_map(endpoints_of).collect();
+    found.sort_by_cached_key(|named| (named.of.address.address.clone(), named.of.address.port));
+    sorted(found, names)
+}
+
+pub fn secrets(dump: &Dump, names: &ObjectNames) -> Vec<Row<Secret>> {
+    sorted(dump.entries(Part::Secrets).iter().map(secret), names)
+}
+
+/// By name, because Envoy's own order is that of a hash table; parts of one name stay in their order.
+fn sorted<R>(found: impl IntoIterator<Item = Named<R>>, names: &ObjectNames) -> Vec<Row<R>> {
+    let row = |Named { name, of }| Row { kind: names.class(&name), kri: names.kri(&name), name, of };
+    let mut rows: Vec<Row<R>> = found.into_iter().map(row).collect();
+    rows.sort_by(|one, other| one.name.cmp(&other.name));
+    rows
 }
 
 /// Endpoints are named by their cluster.
@@ -50,15 +137,16 @@ pub fn name(resource: &Value) -> String {
     if name.is_empty() { text(at(resource, "cluster_name")) } else { name }
 }
 
-/// Where something listens or is reached; no port for sockets of files and inside Envoy.
-pub struct Address {
-    host: Option<String>,
-    port: Option<u64>,
+/// Address at which something listens or is reached; no port for sockets of files and inside Envoy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EnvoyAddress {
+    pub address: Option<String>,
+    pub port: Option<u32>,
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for EnvoyAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let host = self.host.as_deref().unwrap_or("-");
+        let host = self.address.as_deref().unwrap_or("-");
         match self.port {
             Some(port) if host.contains(':') => write!(f, "[{host}]:{port}"),
             Some(port) => write!(f, "{host}:{port}"),
@@ -67,17 +155,29 @@ impl fmt::Display for Address {
     }
 }
 
-pub fn address(of: &Value) -> Address {
+impl EnvoyAddress {
+    /// As a cell; empty where there is none.
+    pub fn cell(&self) -> String {
+        endpoint(self.address.as_deref().unwrap_or_default(), self.port)
+    }
+}
+
+pub fn address(of: &Value) -> EnvoyAddress {
     let socket = at(of, "socket_address");
     let elsewhere =
         [at(at(of, "pipe"), "path"), at(at(of, "envoy_internal_address"), "server_listener_name")];
-    let host = std::iter::once(at(socket, "address")).chain(elsewhere).find_map(Value::as_str);
-    Address { host: host.map(str::to_owned), port: at(socket, "port_value").as_u64() }
+    let host = std::iter::once(at(socket, "address")).chain(elsewhere).find_map(string);
+    let port = at(socket, "port_value").as_u64().and_then(|port| port.try_into().ok());
+    EnvoyAddress { address: host, port }
 }
 
-/// The health of an endpoint in Envoy's list of clusters.
-pub fn health(host: &Value) -> String {
-    let status = at(host, "health_status");
+/// A text, as it was sent.
+fn string(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+/// The health of an endpoint by its `health_status` in Envoy's list of clusters.
+pub fn health(status: &Value) -> String {
     let failed = |check: &str| at(status, check) == true;
     if failed("failed_active_health_check") {
         return "failed_active_check".to_owned();
@@ -97,10 +197,8 @@ fn chains(listener: &Value) -> impl Iterator<Item = &Value> {
     each(at(listener, "filter_chains")).chain([at(listener, "default_filter_chain")])
 }
 
-fn listener(entry: &Entry<'_>) -> Value {
+fn listener(entry: &DumpEntry<'_>) -> Named<Listener> {
     let of = entry.resource;
-    let name = name(of);
-    let address = address(at(of, "address"));
     let speaks = |filter: &str| filters(of).any(|f| is_type(at(f, "typed_config"), filter));
     let mut protocols = Vec::new();
     for (filter, protocol) in [("HttpConnectionManager", "http"), ("TcpProxy", "tcp")] {
@@ -111,25 +209,31 @@ fn listener(entry: &Entry<'_>) -> Value {
     if at(at(at(of, "address"), "socket_address"), "protocol") == "UDP" {
         protocols.push("udp");
     }
-    let direction = at(of, "traffic_direction").as_str().map(str::to_lowercase);
-    json!({
-        "name": name, "address": address.host, "port": address.port,
-        "protocols": protocols, "direction": direction,
-        "tls": chains(of).any(|chain| !at(chain, "transport_socket").is_null()),
-        "state": entry.state, "error": entry.error,
-    })
+    let listener = Listener {
+        address: address(at(of, "address")),
+        protocols,
+        direction: at(of, "traffic_direction").as_str().map(str::to_lowercase),
+        tls: chains(of).any(|chain| !at(chain, "transport_socket").is_null()),
+        state: entry.state,
+        error: string(entry.error),
+    };
+    Named { name: name(of), of: listener }
 }
 
-fn routes(entry: &Entry<'_>) -> Vec<Value> {
+fn routes_of(entry: &DumpEntry<'_>) -> Vec<Named<Route>> {
     let configuration = name(entry.resource);
     let mut rows = Vec::new();
     for host in each(at(entry.resource, "virtual_hosts")) {
         for route in each(at(host, "routes")) {
-            rows.push(json!({
-                "name": configuration, "virtualHost": at(host, "name"),
-                "domains": at(host, "domains"), "route": at(route, "name"), "match": matching(at(route, "match")),
-                "destinations": destinations(route), "state": entry.state,
-            }));
+            let route = Route {
+                virtual_host: string(at(host, "name")),
+                domains: each(at(host, "domains")).filter_map(string).collect(),
+                route: string(at(route, "name")),
+                r#match: matching(at(route, "match")),
+                destinations: destinations(route),
+                state: entry.state,
+            };
+            rows.push(Named { name: configuration.clone(), of: route });
         }
     }
     rows
@@ -175,20 +279,19 @@ fn destinations(route: &Value) -> Vec<String> {
         .collect()
 }
 
-fn cluster(entry: &Entry<'_>) -> Value {
+fn cluster(entry: &DumpEntry<'_>) -> Named<Cluster> {
     let of = entry.resource;
-    let name = name(of);
-    let assigned: Vec<Value> = lb_endpoints(at(of, "load_assignment"))
-        .map(|(_, endpoint)| {
-            let address = address(at(at(endpoint, "endpoint"), "address"));
-            json!({ "address": address.host, "port": address.port })
-        })
-        .collect();
+    let assigned = lb_endpoints(at(of, "load_assignment"));
     let tls = !at(of, "transport_socket").is_null() || each(at(of, "transport_socket_matches")).count() > 0;
-    json!({
-        "name": name, "type": at(of, "type").as_str().unwrap_or("STATIC"),
-        "endpoints": assigned, "protocol": spoken(of), "tls": tls, "state": entry.state, "error": entry.error,
-    })
+    let cluster = Cluster {
+        r#type: at(of, "type").as_str().unwrap_or("STATIC").to_owned(),
+        endpoints: assigned.map(|(_, endpoint)| address(at(at(endpoint, "endpoint"), "address"))).collect(),
+        protocol: spoken(of),
+        tls,
+        state: entry.state,
+        error: string(entry.error),
+    };
+    Named { name: name(of), of: cluster }
 }
 
 /// The protocol towards endpoints; Envoy passes bytes on unless configured otherwise.
@@ -207,59 +310,52 @@ fn lb_endpoints(assignment: &Value) -> impl Iterator<Item = (&Value, &Value)> {
         .flat_map(|group| each(at(group, "lb_endpoints")).map(move |endpoint| (group, endpoint)))
 }
 
-fn endpoints(entry: &Entry<'_>) -> Vec<Value> {
+fn endpoints_of(entry: &DumpEntry<'_>) -> Vec<Named<Endpoint>> {
     let name = name(entry.resource);
-    lb_endpoints(entry.resource)
-        .map(|(group, endpoint)| {
-            let address = address(at(at(endpoint, "endpoint"), "address"));
-            let health = at(endpoint, "health_status").as_str().unwrap_or("UNKNOWN").to_lowercase();
-            json!({
-                "name": name, "address": address.host, "port": address.port,
-                "health": health, "weight": at(endpoint, "load_balancing_weight").as_u64().unwrap_or(1),
-                "zone": at(at(group, "locality"), "zone"),
-                "priority": at(group, "priority").as_u64().unwrap_or(0), "state": entry.state,
-            })
-        })
-        .collect()
+    let endpoint = |(group, endpoint)| Endpoint {
+        address: address(at(at(endpoint, "endpoint"), "address")),
+        health: at(endpoint, "health_status").as_str().unwrap_or("UNKNOWN").to_lowercase(),
+        weight: at(endpoint, "load_balancing_weight").as_u64().unwrap_or(1),
+        zone: string(at(at(group, "locality"), "zone")),
+        priority: at(group, "priority").as_u64().unwrap_or(0),
+        state: entry.state,
+    };
+    let found = lb_endpoints(entry.resource).map(endpoint);
+    found.map(|of| Named { name: name.clone(), of }).collect()
 }
 
-fn secret(entry: &Entry<'_>) -> Value {
+fn secret(entry: &DumpEntry<'_>) -> Named<Secret> {
     let of = entry.resource;
-    let name = name(of);
     let types = [
         ("tls_certificate", "certificate"),
         ("validation_context", "authorities"),
         ("session_ticket_keys", "session ticket keys"),
         ("generic_secret", "generic"),
     ];
-    let kind = types.iter().find(|(field, _)| !at(of, field).is_null()).map(|(_, kind)| *kind);
-    json!({
-        "name": name, "type": kind, "state": entry.state, "certificates": certificates(of),
-        "lastUpdated": entry.updated,
-    })
+    let secret = Secret {
+        r#type: types.iter().find(|(field, _)| !at(of, field).is_null()).map(|(_, kind)| *kind),
+        state: entry.state,
+        certificates: certificates(of),
+        last_updated: string(entry.updated),
+    };
+    Named { name: name(of), of: secret }
 }
 
-/// What the certificates of a secret say; the proxy's own comes first. Keys are no part of it.
-fn certificates(secret: &Value) -> Vec<Value> {
+fn certificates(secret: &Value) -> Vec<Certificate> {
     let chain = at(at(secret, "tls_certificate"), "certificate_chain");
     let trusted = at(at(secret, "validation_context"), "trusted_ca");
     let pems = [chain, trusted].into_iter().filter_map(inline);
-    let described = pems.flat_map(|pem| Described::all_of_pem(&pem).unwrap_or_default());
-    described
-        .map(|certificate| {
-            json!({
-                "subject": certificate.subject, "subjectAlternativeNames": certificate.names,
-                "issuer": certificate.issuer, "notBefore": certificate.not_before.to_string(),
-                "notAfter": certificate.not_after.to_string(),
-            })
-        })
-        .collect()
+    let described = pems.flat_map(|pem| CertificateDescription::all_of_pem(&pem).unwrap_or_default());
+    let certificate = |CertificateDescription { subject, names, issuer, not_before, not_after, .. }| {
+        Certificate { subject, subject_alternative_names: names, issuer, not_before, not_after }
+    };
+    described.map(certificate).collect()
 }
 
 /// The text of a data source that holds its data itself.
 fn inline(source: &Value) -> Option<String> {
-    if let Some(text) = at(source, "inline_string").as_str() {
-        return Some(text.to_owned());
+    if let Some(text) = string(at(source, "inline_string")) {
+        return Some(text);
     }
     let bytes = BASE64_STANDARD.decode(at(source, "inline_bytes").as_str()?).ok()?;
     String::from_utf8(bytes).ok()

@@ -3,17 +3,19 @@
 use std::{collections::HashMap, thread};
 
 use clap::Args;
+use contract::sni::{AskedProxy, SniUsage, UsageList};
 use resources::duration::GoDuration;
 use serde_json::{Value, json};
 
 use crate::{
-    cell::{self, Column, list, number, text},
+    cell::{self, Column, line, lines},
     cli::Global,
-    client::{Client, query_value, segment},
-    config::Settings,
+    client::{ApiClient, query_value, read_as, segment},
+    config::ClientSettings,
     failure::Result,
     output::{self, TableFormat},
-    pages, terminal,
+    pages::PagedList,
+    terminal,
     types::DEFAULT_MESH,
 };
 
@@ -41,91 +43,120 @@ pub struct Usage {
     format: TableFormat,
 }
 
-const COLUMNS: [Column; 5] = [
-    ("SNI", |it| text(&it["value"])),
-    ("DESTINATION", |it| list(&it["destinations"], |one| text(&one["kri"]))),
-    ("DIALLED", |it| if is_dialled(it) { "yes" } else { "no" }.to_owned()),
-    ("CONNECTIONS", |it| number(&it["connections"]).to_string()),
-    ("OPEN", |it| number(&it["active"]).to_string()),
-];
-const NEW: Column = ("NEW", |it| number(&it["new"]).to_string());
-const SEEN_BY: Column = ("SEEN BY", |it| list(&it["seenBy"], |one| text(&one["kri"])));
+/// A value, and the connections since it was asked for first.
+struct Row {
+    usage: SniUsage,
+    new: u64,
+}
 
-fn is_dialled(item: &Value) -> bool {
-    item["destinations"].as_array().into_iter().flatten().any(|one| one["dialled"] == true)
+const COLUMNS: [Column<Row>; 5] = [
+    ("SNI", |row| line(&row.usage.value)),
+    ("DESTINATION", |row| lines(row.usage.destinations.iter().map(|one| &one.kri), ",")),
+    ("DIALLED", |row| if is_dialled(&row.usage) { "yes" } else { "no" }.to_owned()),
+    ("CONNECTIONS", |row| row.usage.connections.to_string()),
+    ("OPEN", |row| row.usage.active.to_string()),
+];
+const NEW: Column<Row> = ("NEW", |row| row.new.to_string());
+const SEEN_BY: Column<Row> = ("SEEN BY", |row| lines(row.usage.seen_by.iter().map(|one| &one.kri), ","));
+
+fn is_dialled(usage: &SniUsage) -> bool {
+    usage.destinations.iter().any(|one| one.dialled)
+}
+
+/// One look at the counts.
+struct UsageSample {
+    sent: Vec<Value>,
+    read: Vec<SniUsage>,
+    sent_proxies: Value,
+    proxies: Vec<AskedProxy>,
 }
 
 impl Usage {
     pub fn run(&self, global: &Global) -> Result<()> {
-        let client = Settings::load(global)?.client()?;
+        let client = ClientSettings::load(global)?.client()?;
         let before = match self.over.and_then(GoDuration::to_std) {
             Some(over) => {
-                let (items, _) = self.ask(&client)?;
+                let counted = self.ask(&client)?;
                 thread::sleep(over);
-                Some(items)
+                Some(Connections::of(&counted.read))
             }
             None => None,
         };
-        let (mut items, proxies) = self.ask(&client)?;
-        if let Some(before) = &before {
-            add_new(&mut items, before);
+        let UsageSample { mut sent, read, sent_proxies, proxies } = self.ask(&client)?;
+        let mut rows = Vec::new();
+        for (usage, sent) in read.into_iter().zip(&mut sent) {
+            let new = before.as_ref().map(|before| before.until(&usage));
+            if let Some(new) = new {
+                sent["new"] = new.into();
+            }
+            rows.push(Row { usage, new: new.unwrap_or(0) });
         }
         talk(&proxies);
-        let answer = json!({ "items": items, "proxies": proxies });
+        let answer = json!({ "items": sent, "proxies": sent_proxies });
         let table = || {
-            let columns: Vec<Column> =
+            let columns: Vec<Column<Row>> =
                 COLUMNS.into_iter().chain(before.as_ref().map(|_| NEW)).chain([SEEN_BY]).collect();
-            let (titles, rows) = cell::grid(&columns, items.iter());
+            let (titles, rows) = cell::grid(&columns, &rows);
             output::table(&titles, rows)
         };
         Ok(terminal::data(&self.format.render(&answer, table))?)
     }
 
-    /// The values and the proxies that were asked.
-    fn ask(&self, client: &Client) -> Result<(Vec<Value>, Value)> {
+    fn ask(&self, client: &ApiClient) -> Result<UsageSample> {
         let value = self.value.as_ref().map(|value| format!("&value={}", query_value(value)));
         let old = if self.old { "&dialled=false" } else { "" };
         let filters = format!("{}{old}", value.unwrap_or_default());
-        let mut found = pages::all(client, &format!("/meshes/{}/_sni-usage", segment(&self.mesh)), &filters)?;
-        Ok((found.items, found.rest["proxies"].take()))
+        let path = format!("/meshes/{}/_sni-usage", segment(&self.mesh));
+        let list = PagedList::of(&path, &filters);
+        let mut found = list.all(client)?;
+        let read = found.read(&list.attempted)?;
+        let last: UsageList = read_as(&found.rest, &list.attempted)?;
+        let sent_proxies = found.rest["proxies"].take();
+        Ok(UsageSample { sent: found.items, read, sent_proxies, proxies: last.proxies })
     }
 }
 
-/// Adds how many connections came since. A proxy that started again meanwhile counts from nothing.
-fn add_new(items: &mut [Value], before: &[Value]) {
-    let seen_by = |item: &Value| item["seenBy"].as_array().cloned().unwrap_or_default();
-    let mut counted: HashMap<(String, String), u64> = HashMap::new();
-    for item in before {
-        for seen in seen_by(item) {
-            counted.insert((text(&item["value"]), text(&seen["kri"])), number(&seen["connections"]));
+/// Connections by value and proxy.
+struct Connections(HashMap<(String, String), u64>);
+
+impl Connections {
+    fn of(usages: &[SniUsage]) -> Connections {
+        let mut counted = HashMap::new();
+        for usage in usages {
+            for seen in &usage.seen_by {
+                counted.insert((usage.value.clone(), seen.kri.clone()), seen.connections);
+            }
         }
+        Connections(counted)
     }
-    for item in items {
-        let (value, seen) = (text(&item["value"]), seen_by(item));
-        let new = seen.iter().map(|seen| {
-            let (now, key) = (number(&seen["connections"]), (value.clone(), text(&seen["kri"])));
-            counted.get(&key).filter(|before| **before <= now).map_or(now, |before| now - before)
+
+    /// Number of connections that came since. A proxy that started again meanwhile counts from nothing.
+    fn until(&self, usage: &SniUsage) -> u64 {
+        let new = usage.seen_by.iter().map(|seen| {
+            let before = self.0.get(&(usage.value.clone(), seen.kri.clone()));
+            let now = seen.connections;
+            before.filter(|before| **before <= now).map_or(now, |before| now - before)
         });
-        item["new"] = new.sum::<u64>().into();
+        new.sum()
     }
 }
 
 /// Says what the counts lack.
-fn talk(proxies: &Value) {
-    let all = proxies.as_array().map(Vec::as_slice).unwrap_or_default();
-    if all.is_empty() {
+fn talk(proxies: &[AskedProxy]) {
+    if proxies.is_empty() {
         terminal::warn("there is no zone ingress or zone egress to ask");
     }
-    for proxy in all {
-        let (kind, name) = (text(&proxy["type"]), text(&proxy["name"]));
-        let error = text(&proxy["error"]);
-        if !error.is_empty() {
+    for proxy in proxies {
+        let kind = line(&proxy.kind);
+        let name = line(&proxy.name);
+        if let Some(error) = &proxy.error {
+            let error = line(error);
             // Most reasons name the proxy themselves.
             let named = error.starts_with(&kind);
             let reason = if named { error } else { format!("{kind} {name:?}: {error}") };
             terminal::warn(&format!("no counts: {reason}"));
         }
-        let unknown = number(&proxy["unknown"]);
+        let unknown = proxy.unknown.unwrap_or(0);
         if unknown > 0 {
             terminal::warn(&format!(
                 "{kind} {name:?} rejected {unknown} connections with an unknown server name"

@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::{ControlPlane, synced},
+    control_plane::{ZoneControlPlane, synced},
     program::{Program, Ran, cells},
     server::Server,
 };
 
 /// A mesh with mTLS, a client `web`, and servers `backend-1` and so on with these labels, which MeshService `backend`
 /// chooses.
-fn meshed(servers: &[Value]) -> (ControlPlane, Program) {
-    let control_plane = ControlPlane::start();
+fn meshed(servers: &[Value]) -> (ZoneControlPlane, Program) {
+    let control_plane = ZoneControlPlane::start();
     control_plane.secure(json!({}));
     control_plane.dataplane("web", json!({"app": "web"}), synced());
     for (labels, n) in servers.iter().zip(1..) {
@@ -22,7 +22,7 @@ fn meshed(servers: &[Value]) -> (ControlPlane, Program) {
     (control_plane, program)
 }
 
-/// What some Dataplanes say to one identity.
+/// Permission of some Dataplanes for one identity.
 fn permission(name: &str, selected: Value, says: &str, client: &str) -> Value {
     let client = json!({"spiffeID": {"type": "Exact", "value": format!("spiffe://default/{client}")}});
     json!({"type": "MeshTrafficPermission", "mesh": "default", "name": name, "spec": {
@@ -104,7 +104,8 @@ fn an_answer_about_servers_that_are_not_there_is_about_what_is_known() {
     let (control_plane, program) = meshed(&[]);
     control_plane.store(permission("all", json!({"kind": "Mesh"}), "allow", "web"));
     let ran = program.run(&["access", "web", "backend"]).answered(0);
-    let (knows, rule) = ("as far as this control plane knows", "kri_mtp_default___all_rule_0");
+    let knows = "as far as this control plane knows";
+    let rule = "kri_mtp_default___all_rule_0";
     let sentence =
         format!("Dataplane web may call MeshService backend {knows}: {rule} allows spiffe://default/web.");
     assert_eq!(ran.lines()[0], sentence);
@@ -134,7 +135,8 @@ fn every_check_names_its_rule() {
     control_plane.store(allow("web", json!({"app": "backend"}), "web"));
     let ran = program.run(&["access", "front", "backend"]).answered(4);
     let rows: Vec<Vec<&str>> = checks(&ran)[2..].iter().map(|line| cells(line)).collect();
-    let (backend, rule) = ("kri_dp_default___backend-1_80", "kri_mtp_default___web_rule_0");
+    let backend = "kri_dp_default___backend-1_80";
+    let rule = "kri_mtp_default___web_rule_0";
     let allowed = format!("{rule} allows spiffe://default/web");
     let denied =
         "the only rule of this inbound is not about this client, and clients that no rule allows are denied";
@@ -196,7 +198,7 @@ fn an_answer_without_a_verdict_is_a_failure() {
     Program::of(&server).run(&["access", "a", "b"]).failed(1).says("no verdict");
 }
 
-/// What is said about reachability, and the YAML after it.
+/// Text about reachability, and the YAML after it.
 fn explained(ran: &Ran) -> (&str, &str) {
     let said = ran.out.split_once("\nReachability: ").unwrap().1;
     said.split_once("\n\n").unwrap_or((said, ""))

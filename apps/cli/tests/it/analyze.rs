@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     program::{Program, cells},
 };
 
@@ -37,7 +37,7 @@ spec:
 
 #[test]
 fn a_control_plane_is_asked_page_by_page() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let backend = json!({"name": "ca-1", "type": "builtin", "mode": "PERMISSIVE"});
     control_plane.store(
         json!({"type": "Mesh", "name": "m", "mtls": {"enabledBackend": "ca-1", "backends": [backend]}}),

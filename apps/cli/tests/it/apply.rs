@@ -1,10 +1,10 @@
-//! What `apply` sends, and what it says about it.
+//! Requests of `apply`, and its output.
 
 use resources::Kind;
 use serde_json::json;
 
 use crate::{
-    control_plane::{ControlPlane, synced},
+    control_plane::{ZoneControlPlane, synced},
     program::Program,
     server::Server,
 };
@@ -31,7 +31,7 @@ fn mesh(name: &str) -> String {
 
 #[test]
 fn a_file_is_created_when_the_control_plane_has_nothing_of_that_name() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.dataplane("web", json!({}), synced());
     let program = Program::at(&control_plane.url);
     let file = program.file("slow.yaml", TIMEOUT);
@@ -53,7 +53,7 @@ fn a_file_is_created_when_the_control_plane_has_nothing_of_that_name() {
 
 #[test]
 fn what_the_control_plane_has_already_is_left_unchanged() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let file = program.file("slow.yaml", TIMEOUT);
     let labelled = program.file("mine.yaml", TIMEOUT.replace("spec:", "labels: {team: a}\nspec:"));
@@ -69,7 +69,7 @@ fn what_the_control_plane_has_already_is_left_unchanged() {
 
 #[test]
 fn what_the_control_plane_calls_unchanged_is_unchanged() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     // The control plane adds the zone to the tags, so what is stored is not what was sent.
     let dataplane = "type: Dataplane\nmesh: default\nname: web\nnetworking:\n  address: 10.0.0.1\n  inbound:\n  \
@@ -82,7 +82,8 @@ fn what_the_control_plane_calls_unchanged_is_unchanged() {
 
 #[test]
 fn directories_stdin_and_urls_are_sources_and_meshes_go_first() {
-    let (control_plane, files) = (ControlPlane::start(), Server::start());
+    let control_plane = ZoneControlPlane::start();
+    let files = Server::start();
     files.reply("GET", "/files/mesh.yaml", 200, &[], &mesh("d"));
     let program = Program::at(&control_plane.url);
     program.file("dir/1.yaml", TIMEOUT);
@@ -101,7 +102,7 @@ fn directories_stdin_and_urls_are_sources_and_meshes_go_first() {
 
 #[test]
 fn the_kubernetes_form_is_sent_in_universal_form() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.store(json!({"type": "Mesh", "name": "shop"}));
     let program = Program::at(&control_plane.url);
     let text = "apiVersion: kuma.io/v1alpha1\nkind: MeshTimeout\nmetadata:\n  name: slow\n  namespace: demo\n  \
@@ -153,7 +154,7 @@ fn a_dry_run_prints_what_would_be_sent_and_needs_no_control_plane() {
 
 #[test]
 fn warnings_of_the_server_are_shown_and_unknown_fields_are_named_once() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let ran = program
         .run_with_stdin(&["apply", "-f", "-"], "type: Mesh\nname: a\nbogus: 1\ntracing: {backends: []}\n")
@@ -194,7 +195,7 @@ fn a_failure_midway_says_what_was_applied_and_what_was_not() {
 
 #[test]
 fn results_have_every_form() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let run =
         |name: &str, format| program.run_with_stdin(&["apply", "-f", "-", "-o", format], &mesh(name)).ok();
@@ -209,8 +210,8 @@ fn results_have_every_form() {
 }
 
 #[test]
-fn a_virtual_outbound_as_proposed_is_sent_as_written_and_a_dry_run_shows_the_shipped_form() {
-    let control_plane = ControlPlane::start();
+fn a_proposed_virtual_outbound_is_sent_as_written_and_shown_as_shipped() {
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let text = include_str!("../../../../crates/resources/tests/proposal/my-service.yaml");
     let file = program.file("my-service.yaml", text);

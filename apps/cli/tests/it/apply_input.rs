@@ -1,11 +1,11 @@
-//! What `apply` refuses before anything is sent, and how it says so.
+//! Input that `apply` refuses before anything is sent, and its messages.
 
-use crate::{control_plane::ControlPlane, program::Program};
+use crate::{control_plane::ZoneControlPlane, program::Program};
 
 /// Runs against a control plane that must not be asked anything.
 #[track_caller]
 fn refused(files: &[(&str, &str)], expect: &str) {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let mut arguments = vec!["apply".to_owned()];
     for (name, content) in files {
@@ -26,10 +26,10 @@ fn broken_yaml_is_shown_with_file_line_column_and_the_lines_around_it() {
 }
 
 #[test]
-fn one_bad_file_among_good_ones_stops_everything_and_all_mistakes_are_told() {
+fn one_bad_file_stops_everything_and_all_mistakes_are_reported() {
     let good = ("good.yaml", "type: Mesh\nname: a\n");
     refused(&[good, ("bad.yaml", "type: Mesh\nname: [\n")], "bad.yaml:2:7:");
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     program.file("1.yaml", "type: Nothing\nname: a\n---\nname: b\n");
     program.file("2.yaml", "type: Mesh\n");
@@ -99,7 +99,7 @@ fn a_mistake_has_the_line_of_its_field_in_every_form() {
 }
 
 #[test]
-fn a_variable_without_a_value_is_named_with_its_line_even_if_none_is_given() {
+fn a_variable_without_a_value_is_named_with_its_line() {
     let text = "type: Mesh\nlabels:\n  team: {{ TEAM }}\nname: {{ NAME }}\n";
     refused(&[("t.yaml", text)], "t.yaml:4:7: no value for {{ NAME }}; pass -v NAME=…");
     refused(&[("t.yaml", text)], "nothing was sent\nt.yaml:3:9: no value for {{ TEAM }}; pass -v TEAM=…\n");
@@ -129,7 +129,7 @@ fn other_bad_input_is_refused_with_a_reason() {
 
 #[test]
 fn a_url_that_fails_is_named() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let url = format!("{}/gone.yaml", control_plane.url);
     Program::at(&control_plane.url)
         .run(&["apply", "-f", &url])
@@ -139,7 +139,7 @@ fn a_url_that_fails_is_named() {
 
 #[test]
 fn a_control_plane_that_is_not_there_is_named_with_its_context_and_a_hint() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let url = control_plane.url.clone();
     let program = Program::at(&url);
     drop(control_plane);
@@ -186,7 +186,7 @@ fn types_that_kuma_has_are_named_as_such_and_the_way_on_is_shown() {
 
 #[test]
 fn what_is_unknown_is_skipped_and_listed_when_asked_for() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let file = program.file("all.yaml", EXPORTED);
     let ran = program.run(&["apply", "--skip-unknown", "-f", &file]).ok();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{control_plane::ControlPlane, program::Program};
+use crate::{control_plane::ZoneControlPlane, program::Program};
 
 /// Three documents, of which the second has a bad name.
 const THREE: &str = "type: Mesh\nname: a\n---\ntype: Mesh\nname: bad_name\n---\ntype: Mesh\nname: c\n";
@@ -22,7 +22,7 @@ fn a_dry_run_refuses_a_name_that_the_control_plane_refuses() {
 
 #[test]
 fn one_bad_name_of_three_sends_nothing() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let file = program.file("m.yaml", THREE);
     program
@@ -49,15 +49,15 @@ fn one_bad_name_of_three_sends_nothing() {
 
 #[test]
 fn what_exists_with_an_older_name_can_be_updated() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.store(json!({"type": "Mesh", "name": "bad_name", "labels": {"a": "b"}}));
     let program = Program::at(&control_plane.url);
     program.run_with_stdin(&["apply"], "type: Mesh\nname: bad_name\n").ok().says("Mesh \"bad_name\" updated");
 }
 
 #[test]
-fn what_control_planes_write_themselves_is_refused_before_anything_is_sent() {
-    let control_plane = ControlPlane::start();
+fn resources_written_by_control_planes_are_refused_before_sending() {
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let text = "type: Mesh\nname: a\n---\nname: a\ntype: MeshInsight\n";
     program

@@ -3,7 +3,7 @@
 use resources::Kind;
 use serde_json::json;
 
-use crate::{control_plane::ControlPlane, program::Program, server::Server};
+use crate::{control_plane::ZoneControlPlane, program::Program, server::Server};
 
 const SPEC: &str = "spec:\n  to:\n  - targetRef: {kind: Mesh}\n    default: {connectionTimeout: 5s}\n";
 
@@ -11,13 +11,13 @@ fn timeout(mesh: &str, name: &str) -> String {
     format!("type: MeshTimeout\nmesh: {mesh}\nname: {name}\n{SPEC}")
 }
 
-fn puts(control_plane: &ControlPlane) -> usize {
+fn puts(control_plane: &ZoneControlPlane) -> usize {
     control_plane.lines().iter().filter(|line| line.starts_with("PUT")).count()
 }
 
 #[test]
 fn nothing_is_written_when_the_control_plane_would_refuse_one_of_several() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     // Only the control plane knows which meshes there are, and in which zone it is.
     let elsewhere = timeout("default", "c").replacen("name: ", "labels:\n  kuma.io/zone: west\nname: ", 1);
@@ -37,7 +37,7 @@ fn nothing_is_written_when_the_control_plane_would_refuse_one_of_several() {
 
 #[test]
 fn a_mesh_of_the_input_is_there_for_the_rest_of_it_however_much_that_is() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let mut text = "type: Mesh\nname: new\n".to_owned();
     // More than one request may hold.
@@ -53,7 +53,7 @@ fn a_mesh_of_the_input_is_there_for_the_rest_of_it_however_much_that_is() {
 }
 
 #[test]
-fn a_control_plane_that_cannot_be_asked_is_written_to_and_one_that_fails_is_not() {
+fn a_server_without_preflight_is_written_to_and_a_failing_one_is_not() {
     let server = Server::start();
     for mesh in ["a", "b"] {
         server.on("PUT", &format!("/meshes/{mesh}"), 201, json!({}));
@@ -79,7 +79,7 @@ fn a_control_plane_that_cannot_be_asked_is_written_to_and_one_that_fails_is_not(
 fn a_dry_run_without_a_control_plane_shows_what_is_worth_a_warning() {
     let deprecated = "type: MeshTimeout\nname: old\nspec:\n  targetRef: {kind: MeshSubset, tags: {a: b}}\n  to:\n  - \
                       targetRef: {kind: Mesh}\n    default: {connectionTimeout: 5s}\n";
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let applied = Program::at(&control_plane.url).run_with_stdin(&["apply"], deprecated).ok();
     let warned: Vec<&str> = applied.err.lines().filter(|line| line.contains("MeshSubset")).collect();
     assert!(!warned.is_empty(), "{applied:#?}");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::{ControlPlane, synced},
+    control_plane::{ZoneControlPlane, synced},
     program::Program,
     server::Server,
 };
@@ -15,7 +15,7 @@ const SELECTED: &str = "/meshes/default/meshtimeouts/slow/_resources/dataplanes?
 
 #[test]
 fn a_policy_that_was_applied_is_said_to_select_so_many_proxies() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let label = "MeshTimeout \"slow\" in mesh \"default\"";
     let said = |outcome: &str, seconds: u8| {
@@ -43,7 +43,7 @@ fn an_inspection_that_fails_is_no_failure_of_apply() {
 
 #[test]
 fn only_policies_are_asked_about_and_only_a_bounded_number() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let mut text = "type: Mesh\nname: a\n".to_owned();
     for index in 0..110 {
         text.push_str(&format!("---\n{}", TIMEOUT.replace("slow", &format!("t{index}"))));
@@ -56,7 +56,7 @@ fn only_policies_are_asked_about_and_only_a_bounded_number() {
 
 #[test]
 fn a_policy_in_shadow_is_said_to_select_proxies_without_an_effect() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.dataplane("web-1", json!({ "app": "web" }), synced());
     let program = Program::at(&control_plane.url);
     let shadow = |target: &str| {
@@ -75,7 +75,7 @@ fn a_policy_in_shadow_is_said_to_select_proxies_without_an_effect() {
 
 #[test]
 fn taking_out_a_label_that_makes_a_difference_is_a_change() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let labelled =
         |text: &str, label: &str| text.replacen("name: ", &format!("labels: {{{label}}}\nname: "), 1);

@@ -4,7 +4,7 @@ use api::{Authn, Settings};
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::{ControlPlane, offline, synced},
+    control_plane::{ZoneControlPlane, offline, synced},
     program::{Program, Ran},
     server::Server,
 };
@@ -19,7 +19,7 @@ fn line(ran: &Ran, subject: &str) -> (String, String) {
 
 #[test]
 fn a_healthy_mesh_has_only_good_lines() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.dataplane("web", json!({ "app": "web" }), synced());
     let program = Program::at(&control_plane.url);
     let ran = program.run(&["check", "-o", "json"]).ok();
@@ -37,7 +37,7 @@ fn a_healthy_mesh_has_only_good_lines() {
 
 #[test]
 fn what_is_wrong_has_a_line_and_what_fails_an_exit_code() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.dataplane("gone", json!({ "app": "gone" }), offline());
     control_plane.store(json!({ "type": "MeshTimeout", "mesh": "default", "name": "useless", "spec": {
         "targetRef": { "kind": "Dataplane", "labels": { "app": "none" } },
@@ -72,7 +72,7 @@ fn what_is_wrong_has_a_line_and_what_fails_an_exit_code() {
 
 #[test]
 fn zones_are_checked_where_they_connect() {
-    for (control_plane, result) in [(ControlPlane::global(), "warn"), (ControlPlane::start(), "ok")] {
+    for (control_plane, result) in [(ZoneControlPlane::global(), "warn"), (ZoneControlPlane::start(), "ok")] {
         control_plane.overview(&json!({ "type": "ZoneOverview", "name": "east", "zone": {} }));
         let ran = Program::at(&control_plane.url).run(&["check", "-o", "json"]).ok();
         assert_eq!(ran.json()["result"], result, "{ran:#?}");
@@ -82,7 +82,7 @@ fn zones_are_checked_where_they_connect() {
 #[test]
 fn requests_do_not_grow_with_proxies() {
     let asked = |proxies: usize| {
-        let control_plane = ControlPlane::start();
+        let control_plane = ZoneControlPlane::start();
         for proxy in 0..proxies {
             control_plane.dataplane(&format!("web-{proxy}"), json!({ "app": "web" }), synced());
         }
@@ -93,9 +93,9 @@ fn requests_do_not_grow_with_proxies() {
 }
 
 #[test]
-fn without_authentication_it_is_a_warning_and_with_a_refused_token_a_failure() {
+fn no_authentication_is_a_warning_and_a_refused_token_a_failure() {
     let authn = Authn { localhost_is_admin: false, ..Authn::default() };
-    let control_plane = ControlPlane::with(Settings { authn, ..Settings::default() });
+    let control_plane = ZoneControlPlane::with(Settings { authn, ..Settings::default() });
     let program = Program::at(&control_plane.url);
     let ran = program.run(&["check", "-o", "json"]).ok();
     assert_eq!(line(&ran, "user").0, "warn");
@@ -128,7 +128,7 @@ fn a_control_plane_that_is_not_there_or_has_another_time_fails() {
 
 #[test]
 fn proxies_that_are_behind_have_a_line() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let mut stale = synced();
     stale["subscriptions"][0]["status"]["cds"]["responsesSent"] = json!("2");
     control_plane.dataplane("stale", json!({ "app": "stale" }), stale);
@@ -139,8 +139,8 @@ fn proxies_that_are_behind_have_a_line() {
 }
 
 #[test]
-fn a_kuma_dp_or_an_envoy_of_a_version_that_does_not_fit_is_named_with_the_version() {
-    let control_plane = ControlPlane::start();
+fn an_incompatible_kuma_dp_or_envoy_is_named_with_its_version() {
+    let control_plane = ZoneControlPlane::start();
     let of = |agent: Value, envoy: Value| {
         let mut insight = synced();
         insight["subscriptions"][0]["version"] = json!({ "kumaDp": agent, "envoy": envoy });
@@ -188,7 +188,7 @@ fn the_certificate_that_the_control_plane_shows_is_read() {
 
 #[test]
 fn authorities_that_proxies_trust_are_checked() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     // It was valid for ten years.
     let made = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24 * 366 * 11);
     let names = ["authority".to_owned()];

@@ -4,11 +4,11 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use serde_json::json;
 
-use crate::{control_plane::ControlPlane, program::Program, server::Server};
+use crate::{control_plane::ZoneControlPlane, program::Program, server::Server};
 
 #[test]
 fn adding_switching_and_removing_control_planes_changes_the_file() {
-    let server = ControlPlane::start();
+    let server = ZoneControlPlane::start();
     let program = Program::new();
     let add = ["config", "control-planes", "add", "--name", "shop", "--address", &server.url];
     program
@@ -43,7 +43,7 @@ fn adding_switching_and_removing_control_planes_changes_the_file() {
 
 #[test]
 fn a_name_is_taken_only_once_unless_overwritten() {
-    let server = ControlPlane::start();
+    let server = ZoneControlPlane::start();
     let program = Program::new();
     let add = ["config", "control-planes", "add", "--name", "shop", "--address", &server.url];
     program.run(&add).ok();
@@ -100,7 +100,7 @@ fn tokens_and_headers_go_with_every_request_and_are_hidden_in_the_view() {
 
 #[test]
 fn a_file_of_kumas_own_client_is_understood_and_kept() {
-    let server = ControlPlane::start();
+    let server = ZoneControlPlane::start();
     let program = Program::new();
     let text = format!(
         "contexts:\n- controlPlane: east\n  defaults:\n    mesh: pilot\n  name: e\ncontrolPlanes:\n- coordinates:\n    \
@@ -171,7 +171,7 @@ fn a_token_is_tried_before_it_is_kept() {
     use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
     let authn = api::Authn { localhost_is_admin: false, ..api::Authn::default() };
     let settings = api::Settings { authn, ..api::Settings::default() };
-    let control_plane = ControlPlane::with(settings);
+    let control_plane = ZoneControlPlane::with(settings);
     let program = Program::new();
     let add = |token: &str, more: &[&str]| {
         let conf = format!("token={token}");
@@ -187,14 +187,14 @@ fn a_token_is_tried_before_it_is_kept() {
     assert!(!program.config().exists());
     add("nonsense", &["--skip-check"]).ok();
 
-    let local = ControlPlane::start();
+    let local = ZoneControlPlane::start();
     let add = ["config", "control-planes", "add", "--name", "local-admin", "--address", &local.url];
     program.run(&add).ok().says("authenticated as \"mesh-system:admin\"");
 }
 
 #[test]
 fn a_local_administrators_token_counts() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::new();
     let add = ["config", "control-planes", "add", "--name", "x", "--address", &control_plane.url];
     program
@@ -213,7 +213,7 @@ fn plain_http_where_tls_is_spoken_and_tls_where_it_is_not_are_told_apart() {
         let said = program.run(&[&add[..], more].concat()).failed(1).err;
         said.split("\nhint: ").nth(1).unwrap_or_else(|| panic!("{said}")).to_owned()
     };
-    let plain = ControlPlane::start();
+    let plain = ZoneControlPlane::start();
     for more in [&[][..], &["--skip-verify"]] {
         let said = hint(&plain.url.replace("http:", "https:"), more);
         assert!(

@@ -11,29 +11,29 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use api::{Authn, Context, Gates, Metrics, Settings};
+use admission::{ControlPlaneRole, Registrar, RuleSettings};
+use api::{ApiMetrics, Authn, Context, Gates, Settings};
 use axum::{body::Body, extract::Request as Incoming, http::HeaderMap, middleware};
-use control_plane::{findings::Findings, inspect::Proxies, observed::Observations, push::Push};
 use identity::ca::Files;
+use inspection::{StoredProxies, findings::Findings};
 use jiff::Timestamp;
+use reconcile::Runner;
 use resources::{Key, Kind, Resource, format};
 use runtime::{
     listen::{Limits, Listener},
     shutdown::Shutdown,
 };
 use serde_json::{Value, json};
-use store::{
-    Memory, Registrar, Write,
-    registrar::{Mode, Setup},
-};
+use serving::{observed::Observations, push::Push};
+use store::{Memory, Write};
 
 use crate::server::Request;
 
-pub use connection::Connection;
+pub use connection::ConnectedProxy;
 pub use fixtures::UNIFIED;
 
 /// Serves until dropped.
-pub struct ControlPlane {
+pub struct ZoneControlPlane {
     pub url: String,
     registrar: Arc<Registrar>,
     push: Arc<Push>,
@@ -43,27 +43,27 @@ pub struct ControlPlane {
     runtime: tokio::runtime::Runtime,
 }
 
-impl ControlPlane {
+impl ZoneControlPlane {
     /// With the mesh `default`. The user who runs the test is its administrator.
-    pub fn start() -> ControlPlane {
-        ControlPlane::with(Settings::default())
+    pub fn start() -> ZoneControlPlane {
+        ZoneControlPlane::with(Settings::default())
     }
 
     /// The same with other settings.
-    pub fn with(settings: Settings) -> ControlPlane {
-        let mode = Mode::Zone { name: "east".into(), federated: false };
-        ControlPlane::of(mode, Settings { config: json!({ "mode": "zone" }), ..settings })
+    pub fn with(settings: Settings) -> ZoneControlPlane {
+        let mode = ControlPlaneRole::Zone { name: "east".into(), federated: false };
+        ZoneControlPlane::of(mode, Settings { config: json!({ "mode": "zone" }), ..settings })
     }
 
     /// One that zones connect to.
-    pub fn global() -> ControlPlane {
-        ControlPlane::of(
-            Mode::Global,
+    pub fn global() -> ZoneControlPlane {
+        ZoneControlPlane::of(
+            ControlPlaneRole::Global,
             Settings { config: json!({ "mode": "global" }), ..Settings::default() },
         )
     }
 
-    fn of(mode: Mode, mut settings: Settings) -> ControlPlane {
+    fn of(mode: ControlPlaneRole, mut settings: Settings) -> ZoneControlPlane {
         if settings.version.is_empty() {
             settings.version = "2.14.3".to_owned();
         }
@@ -72,7 +72,8 @@ impl ControlPlane {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let registrar = Arc::new(Registrar::new(Arc::new(Memory::default()), setup(mode)));
-        let (shutdown, requests) = (Shutdown::default(), Arc::new(Mutex::new(Vec::new())));
+        let shutdown = Shutdown::default();
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let inside = runtime.enter();
         let (push, observations, context) = assemble(&registrar, settings, &shutdown);
         drop(inside);
@@ -87,7 +88,8 @@ impl ControlPlane {
             listener.serve(router, None, Limits::default(), &shutdown);
             url
         });
-        let control_plane = ControlPlane { url, registrar, push, observations, requests, shutdown, runtime };
+        let control_plane =
+            ZoneControlPlane { url, registrar, push, observations, requests, shutdown, runtime };
         control_plane.store(json!({ "type": "Mesh", "name": "default" }));
         control_plane
     }
@@ -134,7 +136,7 @@ impl ControlPlane {
         snapshot.get(&Key::new(kind, mesh, name)).unwrap().spec.to_json()
     }
 
-    /// What was asked, in order.
+    /// Requests, in order.
     pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
     }
@@ -144,16 +146,16 @@ impl ControlPlane {
         self.requests().iter().map(|request| format!("{} {}", request.method, request.path)).collect()
     }
 
-    /// What was to be written, in the order it came.
+    /// Writes, in the order they came.
     pub fn puts(&self) -> Vec<Request> {
         self.requests().into_iter().filter(|request| request.method == "PUT").collect()
     }
 
     /// Connects the proxy of a Dataplane of the mesh `default` that has an address on this machine. What it says of
     /// itself is in its insight, too.
-    pub fn connect(&self, name: &str, features: &[&str]) -> Connection {
+    pub fn connect(&self, name: &str, features: &[&str]) -> ConnectedProxy {
         let said = json!({ "features": features });
-        self.runtime.block_on(Connection::open(&self.push, "default", name, said, &self.shutdown))
+        self.runtime.block_on(ConnectedProxy::open(&self.push, "default", name, said, &self.shutdown))
     }
 
     /// Turns mTLS on in the mesh `default`, and gives the mesh labels.
@@ -179,7 +181,7 @@ impl ControlPlane {
         }
     }
 
-    /// What the REST API answers.
+    /// Answer of the REST API.
     pub fn get(&self, path: &str) -> Value {
         let answer = ureq::get(format!("{}{path}", self.url)).call().unwrap();
         serde_json::from_str(&answer.into_body().read_to_string().unwrap()).unwrap()
@@ -202,7 +204,7 @@ impl ControlPlane {
     }
 }
 
-impl Drop for ControlPlane {
+impl Drop for ZoneControlPlane {
     fn drop(&mut self) {
         self.shutdown.begin();
     }
@@ -236,11 +238,12 @@ pub fn offline() -> Value {
     insight
 }
 
-fn setup(mode: Mode) -> Setup {
-    Setup {
+fn setup(mode: ControlPlaneRole) -> RuleSettings {
+    RuleSettings {
         mode,
         disable_origin_label_validation: false,
         unsafe_delete: false,
+        environment: resources::Environment::Universal,
         health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
         check: envoy::patch::check,
@@ -254,19 +257,21 @@ fn assemble(
     settings: Settings,
     shutdown: &Shutdown,
 ) -> (Arc<Push>, Arc<Observations>, Context) {
-    let (store, metrics) = (registrar.store().clone(), runtime::metrics::Metrics::default());
+    let store = registrar.store().clone();
+    let metrics = runtime::metrics::Metrics::default();
     let push = Arc::new(Push::new(store.clone(), "east"));
     let problems = Findings::new(store.clone(), push.clone(), Files::default(), &metrics);
     push.start(shutdown);
-    problems.start(shutdown);
-    let observations = Observations::started(store.clone(), &metrics, shutdown);
-    let inspect = Proxies::new(store, push.clone(), 9901).observing(observations.clone());
+    let runner = Runner::new(store.clone(), reconcile::Metrics::register(&metrics), shutdown);
+    problems.start(&runner);
+    let observations = Observations::started(&metrics, &runner);
+    let inspect = StoredProxies::new(store, push.clone(), 9901).observing(observations.clone());
     let context = Context {
         registrar: registrar.clone(),
         settings,
-        metrics: Metrics::register(&metrics),
+        metrics: ApiMetrics::register(&metrics),
         inspect: Arc::new(inspect),
-        problems,
+        findings: problems,
         gates: Gates::default(),
     };
     (push, observations, context)

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{control_plane::ControlPlane, program::Program};
+use crate::{control_plane::ZoneControlPlane, program::Program};
 
 fn policy(kind: &str, name: &str) -> Value {
     let default = match kind {
@@ -14,8 +14,8 @@ fn policy(kind: &str, name: &str) -> Value {
 }
 
 /// A control plane with a mesh `shop` and some policies in it.
-fn shop() -> (ControlPlane, Program) {
-    let control_plane = ControlPlane::start();
+fn shop() -> (ZoneControlPlane, Program) {
+    let control_plane = ZoneControlPlane::start();
     control_plane.store(json!({"type": "Mesh", "name": "shop"}));
     for (kind, name) in [("MeshTimeout", "t"), ("MeshTimeout", "u"), ("MeshRetry", "r")] {
         control_plane.store(policy(kind, name));

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    control_plane::{ControlPlane, offline, synced},
+    control_plane::{ZoneControlPlane, offline, synced},
     program::Program,
     server::Server,
 };
@@ -17,7 +17,7 @@ fn timeout(name: &str, app: &str) -> serde_json::Value {
 
 #[test]
 fn a_policy_is_described_with_whom_it_selects_and_what_is_wrong() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.dataplane("web-1", json!({ "app": "web" }), synced());
     control_plane.store(timeout("slow", "web"));
     control_plane.store(timeout("useless", "none"));
@@ -47,7 +47,7 @@ fn a_policy_is_described_with_whom_it_selects_and_what_is_wrong() {
 
 #[test]
 fn a_proxy_is_described_with_its_connection_and_its_policies() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.dataplane("web-1", json!({ "app": "web" }), synced());
     control_plane.dataplane("gone", json!({ "app": "gone" }), offline());
     control_plane.store(timeout("slow", "web"));
@@ -74,7 +74,7 @@ fn a_proxy_is_described_with_its_connection_and_its_policies() {
 
 #[test]
 fn a_status_and_its_conditions_are_described() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.store(json!({ "type": "MeshService", "mesh": "default", "name": "backend",
         "spec": { "selector": { "dataplaneLabels": { "matchLabels": { "app": "backend" } } },
                   "ports": [{ "port": 80, "targetPort": 80, "appProtocol": "http" }] },
@@ -108,7 +108,7 @@ fn what_cannot_be_read_is_not_said_to_be_nothing() {
 
 #[test]
 fn zones_and_zone_proxies_are_described_with_their_connection() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let subscriptions = json!([{ "id": "1", "connectTime": "2026-01-02T03:04:05Z" }]);
     for (kind, name) in [("zone", "east"), ("zoneIngress", "in"), ("zoneEgress", "out")] {
         let mut upper = kind.to_owned();
@@ -130,7 +130,7 @@ fn zones_and_zone_proxies_are_described_with_their_connection() {
 
 #[test]
 fn a_policy_in_shadow_is_described_as_one() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.dataplane("web-1", json!({ "app": "web" }), synced());
     let mut shadow = timeout("slow", "web");
     shadow["labels"] = json!({ "kuma.io/effect": "shadow" });

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::{Connection, ControlPlane},
+    control_plane::{ConnectedProxy, ZoneControlPlane},
     program::{Program, cells},
     server::Server,
 };
@@ -16,8 +16,8 @@ fn slow(mesh: &str) -> Value {
     json!({"type": "MeshTimeout", "mesh": mesh, "name": "slow", "spec": {"to": to}})
 }
 
-fn started() -> (ControlPlane, Program, String) {
-    let control_plane = ControlPlane::start();
+fn started() -> (ZoneControlPlane, Program, String) {
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let file = program.file("in.yaml", INPUT);
     (control_plane, program, file)
@@ -124,8 +124,8 @@ spec:
 "#;
 
 /// Two connected clients, and a server that they may not call yet.
-fn connected() -> (ControlPlane, Program, Vec<Connection>) {
-    let control_plane = ControlPlane::start();
+fn connected() -> (ZoneControlPlane, Program, Vec<ConnectedProxy>) {
+    let control_plane = ZoneControlPlane::start();
     control_plane.secure(json!({}));
     control_plane.service("backend");
     for name in ["web-1", "web-2"] {
@@ -196,7 +196,7 @@ fn deletions_can_be_asked_about_without_input() {
         assert!(ran.lines().contains(&line), "{line}: {}", ran.out);
     }
 
-    let control_plane = ControlPlane::global();
+    let control_plane = ZoneControlPlane::global();
     control_plane.store(json!({"type": "Mesh", "name": "shop"}));
     control_plane.store(json!({"type": "Zone", "name": "east"}));
     control_plane.store(slow("shop"));

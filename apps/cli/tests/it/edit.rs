@@ -11,19 +11,19 @@ use resources::Kind;
 use serde_json::json;
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     program::{Program, Ran},
 };
 
 /// A control plane with a policy, and an editor that does what a script says to the file `$1`.
 struct Edited {
-    control_plane: ControlPlane,
+    control_plane: ZoneControlPlane,
     program: Program,
 }
 
 impl Edited {
     fn new() -> Edited {
-        let control_plane = ControlPlane::start();
+        let control_plane = ZoneControlPlane::start();
         control_plane.store(policy("3s"));
         let program = Program::at(&control_plane.url);
         Edited { control_plane, program }
@@ -117,7 +117,7 @@ fn a_change_by_another_writer_meanwhile_is_a_conflict_that_loses_nothing() {
 }
 
 #[test]
-fn an_update_depends_on_the_version_that_was_opened_and_nothing_is_read_in_between() {
+fn an_update_depends_on_the_opened_version_without_another_read() {
     let edited = Edited::new();
     edited.run("sed -i 's/connectionTimeout: 3s/connectionTimeout: 9s/' \"$1\"").ok();
     // The version that was read is what the write depends on: nothing is read in between.
@@ -143,7 +143,7 @@ fn a_resource_that_is_deleted_meanwhile_is_not_created_again() {
 
 #[test]
 fn a_status_that_the_control_plane_writes_meanwhile_is_no_conflict() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let service = |proxies: u32| {
         json!({ "type": "MeshService", "mesh": "default", "name": "backend", "spec": {
             "selector": { "dataplaneTags": { "kuma.io/service": "backend" } },

@@ -30,10 +30,10 @@ fn every_field_has_a_meaning() {
     let program = Program::new();
     let json = program.run(&["explain", "meshtimeout.spec.to.default.http", "-o", "json"]).ok().json();
     for field in json["fields"].as_array().unwrap() {
-        assert!(field["description"].as_str().is_some_and(|text| text.starts_with("How long")), "{field}");
+        assert!(field["description"].as_str().is_some_and(|text| text.starts_with("Longest")), "{field}");
     }
     let ran = program.run(&["explain", "meshtimeout.spec.to.default.http.requestTimeout"]).ok();
-    assert!(ran.out.contains("\nHow long the whole response may take; 15s by default"), "{ran:#?}");
+    assert!(ran.out.contains("\nLongest time for the whole response; 15s by default"), "{ran:#?}");
 }
 
 #[test]

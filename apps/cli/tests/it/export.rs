@@ -1,17 +1,17 @@
-//! What `export` prints, in which order, and what it changes on the way.
+//! Output of `export`: its order, and the changes on the way.
 
 use resources::Kind;
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::{ControlPlane, synced},
+    control_plane::{ZoneControlPlane, synced},
     program::Program,
     server::Server,
 };
 
 /// A mesh whose authority the control plane made, and one resource of some types.
-fn filled() -> ControlPlane {
-    let control_plane = ControlPlane::start();
+fn filled() -> ZoneControlPlane {
+    let control_plane = ZoneControlPlane::start();
     control_plane.delete(Kind::Mesh, "", "default");
     let in_mesh = |kind: &str, name: &str, mut fields: Value| {
         fields["type"] = kind.into();
@@ -62,7 +62,7 @@ fn names(documents: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn profiles_say_which_types_are_exported_and_the_order_is_that_of_applying() {
+fn a_profile_selects_types_and_the_order_is_that_of_applying() {
     let control_plane = filled();
     let check = |arguments: &[&str], expect: &[&str]| {
         assert_eq!(names(&exported(&control_plane.url, arguments)), expect, "{arguments:?}");
@@ -94,7 +94,7 @@ fn a_mesh_brings_its_authority_along_and_gets_no_policies_of_its_own() {
 }
 
 #[test]
-fn an_authority_that_was_never_made_is_left_for_the_other_control_plane_to_make() {
+fn an_authority_never_made_is_left_to_the_other_control_plane() {
     let control_plane = filled();
     for profile in ["federation", "all"] {
         let mesh = exported(&control_plane.url, &["-p", profile]).remove(0);
@@ -121,10 +121,11 @@ fn the_origin_of_resources_is_left_out_for_federation_only() {
 
 #[test]
 fn another_control_plane_takes_what_was_exported() {
-    let (control_plane, other) = (filled(), ControlPlane::global());
+    let control_plane = filled();
+    let other = ZoneControlPlane::global();
     let ran = Program::at(&control_plane.url).run(&["export", "-p", "federation-with-policies"]).ok();
     Program::at(&other.url).run_with_stdin(&["apply"], &ran.out).ok();
-    let log = |of: &ControlPlane| of.get("/meshes/shop/meshaccesslogs/logs")["spec"].clone();
+    let log = |of: &ZoneControlPlane| of.get("/meshes/shop/meshaccesslogs/logs")["spec"].clone();
     assert_eq!(log(&other), log(&control_plane));
     assert_eq!(other.get("/globalsecrets/user-token-signing-key-1")["data"], "eA==");
 }
@@ -156,7 +157,7 @@ fn in_a_cluster() -> Server {
 }
 
 #[test]
-fn types_that_only_kuma_has_are_exported_and_those_that_no_one_has_are_named() {
+fn types_of_kuma_alone_are_exported_and_unknown_ones_are_named() {
     let server = in_a_cluster();
     let all = names(&exported(&server.url, &["-p", "federation-with-policies"]));
     assert!(all.contains(&"MeshGateway/edge".to_owned()), "{all:?}");
@@ -165,7 +166,7 @@ fn types_that_only_kuma_has_are_exported_and_those_that_no_one_has_are_named() {
 }
 
 #[test]
-fn kubernetes_objects_are_those_of_the_control_planes_namespace_without_what_the_cluster_wrote() {
+fn kubernetes_objects_are_of_one_namespace_without_cluster_fields() {
     let server = in_a_cluster();
     let object = |kind: &str, name: &str, namespace: Option<&str>| {
         let metadata = json!({"name": name, "namespace": namespace, "uid": "1", "resourceVersion": "2", "generation": 3,

@@ -19,12 +19,12 @@ use runtime::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    control_plane::{ControlPlane, offline, synced},
+    control_plane::{ZoneControlPlane, offline, synced},
     observed_mesh::{BACKEND, SINCE, SOON_AFTER, observed},
     program::Program,
 };
 
-/// What it adds. A terminal would show it at the beginning of a line.
+/// Forged text in answers. A terminal would show it at the beginning of a line.
 const FORGED: &str = "\nFORGED\r\u{1b}[1m\u{85}FORGED\u{2028}";
 
 /// Fields that decide what is asked or shown next; with another value there would be nothing to show.
@@ -52,9 +52,15 @@ const DECIDING: [&str; 19] = [
 /// Objects whose keys are texts, too.
 const MAPS: [&str; 4] = ["labels", "tags", "loggers", "versions"];
 
+/// Words of closed sets: with others an answer cannot be read, and nothing would be shown.
+const CLOSED: [&str; 9] =
+    ["Allowed", "Denied", "Mixed", "MatchesNothing", "Shadowed", "anyone", "anyone-except", "listed", "none"];
+
 fn forge(field: &str, value: Value, kept: &[&str]) -> Value {
     match value {
-        Value::String(text) if !kept.contains(&field) => (text + FORGED).into(),
+        Value::String(text) if !kept.contains(&field) && !CLOSED.contains(&text.as_str()) => {
+            (text + FORGED).into()
+        }
         Value::Array(items) => items.into_iter().map(|item| forge(field, item, kept)).collect(),
         Value::Object(fields) => {
             let key = |name: String| if MAPS.contains(&field) { name + FORGED } else { name };
@@ -78,7 +84,7 @@ struct Forger {
 
 struct Forging {
     control_plane: String,
-    /// What is left as it is: names too, where a command asks by them again.
+    /// Fields that are left as they are: names too, where a command asks by them again.
     kept: Vec<&'static str>,
     forged: AtomicU32,
 }
@@ -142,7 +148,7 @@ impl Forging {
 }
 
 /// A control plane with something of everything.
-fn filled() -> ControlPlane {
+fn filled() -> ZoneControlPlane {
     let control_plane = observed("report", SINCE);
     control_plane.observe(SOON_AFTER, &[("web", BACKEND, 7)]);
     let mut rejecting = synced();

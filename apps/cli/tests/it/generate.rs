@@ -11,7 +11,7 @@ use identity::{
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::{control_plane::ControlPlane, program::Program};
+use crate::{control_plane::ZoneControlPlane, program::Program};
 
 /// A home with a signing key and the public half of it.
 fn with_key() -> (Program, PublicKey) {
@@ -82,8 +82,8 @@ fn tokens_made_here_are_valid_for_the_public_half_of_the_key() {
 }
 
 /// A control plane that signs every sort of token, and the key with which it does.
-fn issuer(settings: Settings) -> (ControlPlane, PublicKey) {
-    let control_plane = ControlPlane::with(settings);
+fn issuer(settings: Settings) -> (ZoneControlPlane, PublicKey) {
+    let control_plane = ZoneControlPlane::with(settings);
     let pair = KeyPair::generate().unwrap();
     let purposes = [Purpose::Dataplane { mesh: "default" }, Purpose::Zone, Purpose::User];
     let draft = |purpose| testkit::resource::of_draft(signing_key::draft(purpose, FIRST_KID, &pair));
@@ -149,7 +149,7 @@ fn warnings_and_refusals_of_the_control_plane_are_shown() {
         .run(&["generate", "user-token", "--name", "ann", "--valid-for", "1h"])
         .failed(1)
         .says("Access Denied");
-    let keyless = ControlPlane::start();
+    let keyless = ZoneControlPlane::start();
     Program::at(&keyless.url)
         .run(&["generate", "zone-token", "--zone", "east"])
         .failed(1)
@@ -196,7 +196,7 @@ fn certificates_belong_to_their_keys_and_name_their_hosts() {
         .says("Private key saved in k.pem")
         .says("Certificate saved in c.pem");
     let path = |name: &str| program.home.path().join(name);
-    let pair = certificate::Pair {
+    let pair = certificate::CertificateAndKey {
         certificate: fs::read_to_string(path("c.pem")).unwrap(),
         key: fs::read_to_string(path("k.pem")).unwrap(),
     };

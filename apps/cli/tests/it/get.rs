@@ -12,7 +12,7 @@ use resources::Kind;
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     program::{Program, cells},
     server::Server,
 };
@@ -28,8 +28,8 @@ fn list(items: &[Value]) -> Value {
 }
 
 /// With two meshes.
-fn meshes() -> (ControlPlane, Program) {
-    let control_plane = ControlPlane::start();
+fn meshes() -> (ZoneControlPlane, Program) {
+    let control_plane = ZoneControlPlane::start();
     let a =
         json!({"type": "Mesh", "name": "a", "labels": {"team": "a"}, "meshServices": {"mode": "Exclusive"}});
     control_plane.store(a);
@@ -71,7 +71,7 @@ fn one_resource_has_every_form() {
 
 #[test]
 fn tables_show_what_matters_about_a_kind() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let check = |kind: &str, item: Value, titles: &[&str], row: &[&str]| {
         control_plane.store(item);
@@ -108,7 +108,7 @@ fn tables_show_what_matters_about_a_kind() {
 
 #[test]
 fn types_are_known_by_all_their_spellings() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let check = |spellings: &[&str], path: &str| {
         for spelling in spellings {
@@ -160,7 +160,7 @@ fn types_only_the_control_plane_knows_can_be_read_too() {
 
 #[test]
 fn meshes_labels_and_pages_become_the_query() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.store(json!({"type": "Mesh", "name": "shop"}));
     for (name, labels) in [("a", json!({"team": "a", "x": "1"})), ("b", json!({"team": "a"}))] {
         control_plane.dataplane(name, labels, Value::Null);
@@ -193,7 +193,7 @@ fn meshes_labels_and_pages_become_the_query() {
 
 #[test]
 fn all_pages_are_read_unless_one_is_asked_for() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let zones: Vec<String> = (0..1001).map(|n| format!("z{n:04}")).collect();
     zones.iter().for_each(|zone| control_plane.store(json!({"type": "Zone", "name": zone})));
     let program = Program::at(&control_plane.url);
@@ -289,14 +289,14 @@ fn every_request_is_told_when_asked_for() {
 #[test]
 fn what_the_control_plane_refuses_is_told_in_its_words() {
     let authn = Authn { localhost_is_admin: false, ..Authn::default() };
-    let control_plane = ControlPlane::with(Settings { authn, ..Settings::default() });
+    let control_plane = ZoneControlPlane::with(Settings { authn, ..Settings::default() });
     let program = Program::at(&control_plane.url);
     let refused =
         program.run(&["get", "globalsecrets"]).failed(1).says("Access Denied (user \"mesh-system:anonymous");
     refused.says("[403]");
 }
 
-/// What is not a control plane, or stands before one.
+/// Stands for programs that are no control plane, or stand before one.
 #[test]
 fn answers_that_are_no_documents_are_shown_as_they_are() {
     let server = Server::start();
@@ -309,7 +309,7 @@ fn answers_that_are_no_documents_are_shown_as_they_are() {
 
 #[test]
 fn names_of_all_meshes_say_their_mesh_and_are_accepted() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.store(json!({ "type": "Mesh", "name": "shop" }));
     control_plane.store(json!({ "type": "MeshTimeout", "mesh": "shop", "name": "slow", "spec": {
         "to": [{ "targetRef": { "kind": "Mesh" }, "default": { "connectionTimeout": "3s" } }] } }));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use testkit::spec;
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     observed_mesh::{permission, proxy, service},
     program::Program,
     server::Server,
@@ -18,8 +18,8 @@ fn named(names: &[&str], action: &'static str) -> Vec<(Value, &'static str)> {
 
 /// `web`, `batch` and `kv` may call `kv`, anyone may call `docs`, and anyone but five clients may call `shop`. Only
 /// `batch` may call `web`; it is no service.
-fn small() -> ControlPlane {
-    let control_plane = ControlPlane::start();
+fn small() -> ZoneControlPlane {
+    let control_plane = ZoneControlPlane::start();
     control_plane.secure(json!({}));
     let services = ["kv", "web", "docs", "shop"];
     control_plane.put(services.map(|name| proxy(&format!("{name}-1"), name)));
@@ -150,7 +150,7 @@ fn a_part_is_drawn_and_says_what_it_leaves_out() {
 
 #[test]
 fn names_of_meshes_and_services_arrive_as_they_were_given() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.store(json!({ "type": "Mesh", "name": "my shop" }));
     let program = Program::at(&control_plane.url);
     program
@@ -164,7 +164,7 @@ fn names_of_meshes_and_services_arrive_as_they_were_given() {
 
 #[test]
 fn what_was_cut_is_said() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.secure(json!({}));
     let names: Vec<String> = (0..71).map(|number| format!("s{number}")).collect();
     control_plane.put(names.iter().map(|name| proxy(&format!("{name}-1"), name)));
@@ -178,7 +178,7 @@ fn what_was_cut_is_said() {
 
 /// A control plane of ours lists both ends of every edge, and allows no such names; a broken or hostile one may.
 #[test]
-fn whatever_a_control_plane_answers_names_are_text_and_edges_have_two_ends() {
+fn names_are_text_and_edges_have_two_ends_whatever_the_answer() {
     let hostile = "\"];evil->n1[label=\"<script>alert('x')</script>&#35;`**_\\N\u{7}\n]]>";
     let edge = |from: &str| json!({ "from": from, "to": hostile });
     let graph = json!({

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{control_plane::ControlPlane, program::Program, server::Server};
+use crate::{control_plane::ZoneControlPlane, program::Program, server::Server};
 
 const MESH: &str = "type: Mesh\nname: a\n";
 
@@ -21,7 +21,8 @@ fn with_token(program: &Program, server: &Server) {
 
 #[test]
 fn a_write_that_is_sent_elsewhere_fails_and_goes_nowhere() {
-    let (server, other) = (Server::start(), Server::start());
+    let server = Server::start();
+    let other = Server::start();
     let location = format!("{}/meshes/a", other.url);
     for status in [301, 302, 303, 307, 308] {
         for method in ["PUT", "DELETE"] {
@@ -42,7 +43,8 @@ fn a_write_that_is_sent_elsewhere_fails_and_goes_nowhere() {
 
 #[test]
 fn a_read_follows_but_shows_its_token_to_nobody_else() {
-    let (server, other) = (Server::start(), Server::start());
+    let server = Server::start();
+    let other = Server::start();
     let mesh = json!({"type": "Mesh", "name": "a"});
     server.reply("GET", "/meshes/a", 307, &[("Location", "/v2/meshes/a")], "");
     server.reply("GET", "/v2/meshes/a", 302, &[("Location", &format!("{}/b", other.url))], "");
@@ -317,7 +319,7 @@ fn keys() -> Vec<(String, String)> {
 
 #[test]
 fn no_error_shows_the_beginning_of_a_private_key() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     for (name, text) in keys() {
         program.file(&name, &text);
@@ -386,4 +388,44 @@ fn no_version_and_no_product_of_the_control_plane_is_worth_a_warning() {
         let ran = program.run(&["get", "meshes"]).ok();
         assert_eq!(ran.err, "", "{product} {version}");
     }
+}
+
+#[test]
+fn an_answer_of_the_wrong_type_is_a_failure_that_names_the_field() {
+    let server = Server::start();
+    let program = Program::of(&server);
+    let path = "/meshes/default/_access?from=a&to=b";
+    let long = "x".repeat(1 << 20);
+    for (answer, said) in [
+        (json!([]), "the answer cannot be read: invalid type"),
+        (json!({ "verdict": 7 }), "verdict"),
+        (json!({ "verdict": "Perhaps" }), "the answer cannot be read: verdict: unknown variant `Perhaps`"),
+        (json!({ "verdict": "Allowed", "checks": { "a": 1 } }), "checks: invalid type"),
+        (
+            json!({ "verdict": "Allowed", "checks": [{}, { "clients": "many" }] }),
+            "checks[1].clients: invalid type",
+        ),
+        (json!({ "verdict": "Allowed", "to": { "name": [long.clone()] } }), "to.name: invalid type"),
+        (json!({ "verdict": "Allowed", "checks": long }), "checks: invalid type"),
+    ] {
+        server.replace("GET", path, 200, answer);
+        let ran = program.run(&["access", "a", "b"]).failed(1);
+        let ran = ran.says("could not determine whether a may call b: ").says(said);
+        assert!(ran.err.len() < 1000, "{}", ran.err.len());
+    }
+    let deep = format!("{{\"verdict\": {}", "[".repeat(1 << 16));
+    server.forget("GET", path);
+    server.reply("GET", path, 200, &[], &deep);
+    program.run(&["access", "a", "b"]).failed(1).says("the answer is not JSON");
+}
+
+#[test]
+fn what_this_version_does_not_know_is_shown_as_it_was_sent() {
+    let server = Server::start();
+    let answer = json!({ "verdict": "Allowed", "added": [null, { "b": 1, "a": "2" }], "checks": null });
+    server.on("GET", "/meshes/default/_access?from=a&to=b", 200, answer.clone());
+    let program = Program::of(&server);
+    let ran = program.run(&["access", "a", "b", "-o", "json"]).ok();
+    assert_eq!(ran.out, format!("{answer:#}\n"));
+    assert!(program.run(&["access", "a", "b"]).ok().out.contains("may call"));
 }

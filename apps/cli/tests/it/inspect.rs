@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     program::{Program, cells},
 };
 
@@ -37,7 +37,7 @@ fn inbound(service: &str) -> Value {
 
 #[test]
 fn proxies_are_shown_with_what_became_of_their_connections() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.overview(&proxy("web", &json!([inbound("web"), inbound("web-admin")]), &insight()));
     control_plane.overview(&proxy("x-new", &json!([]), &Value::Null));
     let program = Program::at(&control_plane.url);
@@ -103,7 +103,7 @@ fn a_proxy_is_as_well_as_its_inbounds() {
         (gateway(proxy("f", &json!([]), &insight())), "Online"),
         (proxy("g", &json!([inbound("a")]), &left_open), "Offline"),
     ];
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     cases.iter().for_each(|(item, _)| control_plane.overview(item));
     let ran = Program::at(&control_plane.url).run(&["inspect", "dataplanes"]).ok();
     for ((item, expect), line) in cases.iter().zip(&ran.lines()[1..]) {
@@ -113,7 +113,7 @@ fn a_proxy_is_as_well_as_its_inbounds() {
 
 #[test]
 fn proxies_are_chosen_by_the_control_plane() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.store(json!({"type": "Mesh", "name": "shop"}));
     let tagged = |v: &str| json!({"port": 80, "tags": {"kuma.io/service": "a&b", "v": v}});
     let gateway = |kind: &str| json!({"type": kind, "tags": {"kuma.io/service": "edge"}});
@@ -151,7 +151,7 @@ fn proxies_are_chosen_by_the_control_plane() {
 
 /// Checks the table of what is inspected, with one item in it, and that its JSON is what the REST API answers. Cells
 /// have ` | ` between them.
-pub fn check_table(control_plane: &ControlPlane, what: &str, path: &str, titles: &str, row: &str) {
+pub fn check_table(control_plane: &ZoneControlPlane, what: &str, path: &str, titles: &str, row: &str) {
     let program = Program::at(&control_plane.url);
     let ran = program.run(&["inspect", what, "-o", "wide"]).ok();
     assert_eq!(cells(ran.lines()[0]).join(" | "), titles, "{what}");
@@ -162,7 +162,7 @@ pub fn check_table(control_plane: &ControlPlane, what: &str, path: &str, titles:
 
 #[test]
 fn meshes_services_and_zones_have_their_tables() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let stat = json!({"total": 4, "online": 2, "offline": 1, "partiallyDegraded": 1});
     control_plane.store(
         json!({"type": "MeshInsight", "name": "default", "dataplanes": stat, "services": {"total": 3},
@@ -205,7 +205,7 @@ fn meshes_services_and_zones_have_their_tables() {
 
 #[test]
 fn a_zone_whose_connection_is_lost_is_unknown_until_it_is_withdrawn() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let gone = json!({"connectTime": "2024-01-01T00:00:00Z", "disconnectTime": "2024-01-02T00:00:00Z"});
     let there = json!({"connectTime": "2024-01-01T00:00:00Z"});
@@ -224,7 +224,9 @@ fn a_zone_whose_connection_is_lost_is_unknown_until_it_is_withdrawn() {
     }
     let ran = program.run(&["inspect", "zones"]).ok();
     let shown: Vec<_> = ran.lines().iter().skip(1).map(|line| cells(line)[1..3].to_owned()).collect();
-    let (connected, left, lost) = ("2024-01-01 00:00:00", "2024-01-02 00:00:00", "2024-01-03 00:00:00");
+    let connected = "2024-01-01 00:00:00";
+    let left = "2024-01-02 00:00:00";
+    let lost = "2024-01-03 00:00:00";
     let expected = [["Online", connected], ["Unknown", lost], ["Offline", lost], ["Offline", left]];
     assert_eq!(shown, expected);
     assert!(ran.lines()[2].contains("not connected: TLS"), "{:?}", ran.lines());
@@ -232,7 +234,7 @@ fn a_zone_whose_connection_is_lost_is_unknown_until_it_is_withdrawn() {
 
 #[test]
 fn every_policy_tells_which_proxies_it_applies_to() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     control_plane.store(json!({"type": "Mesh", "name": "shop"}));
     for (name, app) in [("web-1", "a"), ("other", "b")] {

@@ -4,7 +4,7 @@ use serde_json::json;
 use topology::virtual_hosts::vips;
 
 use crate::{
-    control_plane::{Connection, ControlPlane, UNIFIED, synced},
+    control_plane::{ConnectedProxy, UNIFIED, ZoneControlPlane, synced},
     program::{Program, cells},
 };
 
@@ -13,8 +13,8 @@ const INBOUND: &str = "kri_dp_default_east__web_http";
 const BACKEND: &str = "kri_msvc_default_east__backend_http";
 
 /// The connected proxy `web` of a mesh with mTLS, which calls `backend`.
-fn connected(features: &[&str]) -> (ControlPlane, Connection, Program) {
-    let control_plane = ControlPlane::start();
+fn connected(features: &[&str]) -> (ZoneControlPlane, ConnectedProxy, Program) {
+    let control_plane = ZoneControlPlane::start();
     control_plane.secure(json!({}));
     control_plane.service("backend");
     let tags = json!({"kuma.io/service": "web", "kuma.io/protocol": "http"});
@@ -73,7 +73,7 @@ fn what_a_proxy_says_is_passed_on_or_put_into_the_form_asked_for() {
 
 #[test]
 fn flags_that_would_change_nothing_are_refused_before_asking() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let check = |arguments: &[&str], says: &str| {
         program.run(&[&["inspect", "dataplane", "web"], arguments].concat()).failed(2).says(says);
@@ -230,8 +230,8 @@ listener.127.0.0.1_80.ssl.handshake: 5
 }
 
 #[test]
-fn hostnames_of_a_proxy_are_shown_with_where_they_lead_and_claims_that_lost() {
-    let control_plane = ControlPlane::start();
+fn hostnames_of_a_proxy_are_shown_with_destinations_and_lost_claims() {
+    let control_plane = ZoneControlPlane::start();
     control_plane.store(json!({"type": "Mesh", "name": "default", "meshServices": {"mode": "Everywhere"}}));
     let networking = |service: &str| {
         let inbound = json!({"port": 80, "tags": {"kuma.io/service": service, "version": "v1"}});

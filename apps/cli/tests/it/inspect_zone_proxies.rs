@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::{control_plane::ControlPlane, inspect::check_table};
+use crate::{control_plane::ZoneControlPlane, inspect::check_table};
 
 #[test]
 fn zone_proxies_have_their_tables() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let connected = json!({
         "subscriptions": [{"id": "1", "connectTime": "2999-01-01T00:00:00Z",
             "status": {"total": {"responsesSent": "7"}},

@@ -119,7 +119,7 @@ fn kumas_flags_are_understood() {
     assert!(dry(&program, &["--verbose"]).ok().out.contains("--append OUTPUT "));
 }
 
-/// What `iptables-save` prints in a namespace, without dates and counters.
+/// Output of `iptables-save` in a namespace, without dates and counters.
 fn saved(workload: &Workload) -> Vec<String> {
     let output = workload.namespace.output(&mut Command::new("/usr/sbin/iptables-nft-save")).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -40,6 +40,7 @@ mod reachability;
 mod selector;
 mod server;
 mod status;
+mod strange;
 mod suggest;
 mod types;
 mod wait;

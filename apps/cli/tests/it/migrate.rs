@@ -2,13 +2,13 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use plan::{Action, ProxyPlan, ProxyTraits, Routing};
+use plan::{ProxyPlan, ProxyTraits, RouteAction, Routing};
 use policy::Effect;
 use resources::format;
-use topology::{Change, State};
+use topology::{AllMeshes, ResourceChange};
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     program::{Program, Ran},
 };
 
@@ -16,7 +16,7 @@ fn migrate(input: &str) -> Ran {
     Program::new().run_with_stdin(&["migrate", "policies", "-f", "-"], input)
 }
 
-/// What a policy becomes, without a word.
+/// Translates a policy without any message.
 #[track_caller]
 fn translated(input: &str) -> String {
     let ran = migrate(input).ok();
@@ -69,20 +69,20 @@ networking:
 /// The plan of a proxy of the mesh under policies.
 fn plan(policies: &str, name: &str) -> ProxyPlan {
     let resources = testkit::resource::read(&format!("{MESH}---\n{policies}"));
-    let changes: Vec<Change> =
+    let changes: Vec<ResourceChange> =
         resources.into_iter().map(|resource| (resource.key.clone(), Some(Arc::new(resource)))).collect();
-    let mut state = State::default();
+    let mut state = AllMeshes::default();
     state.apply(&changes);
     let traits = ProxyTraits::assumed("default", name);
     let plan = plan::for_proxy(state.mesh("default").unwrap(), &traits).unwrap();
-    assert_eq!(plan.problems, []);
+    assert_eq!(plan.findings(), []);
     plan
 }
 
-/// Whether a service may call a proxy.
+/// True if a service may call a proxy.
 fn may_call(policies: &str, client: &str, server: &str) -> bool {
     let plan = plan(policies, server);
-    let permissions = plan.inbounds[0].permissions.as_ref().unwrap();
+    let permissions = plan.own.inbounds[0].permissions.as_ref().unwrap();
     let client = policy::Client {
         spiffe_ids: [resources::naming::SpiffeId::of_service("default", client)].into(),
         tags: [("kuma.io/service".to_owned(), [client.to_owned()].into())].into(),
@@ -123,12 +123,12 @@ fn a_route_leads_to_the_same_backends() {
     let shown = |shares: &[plan::Share]| -> Vec<String> {
         shares.iter().map(|share| format!("{}*{}", share.cluster, share.weight)).collect()
     };
-    let Routing::Requests(routes) = &plan.outbounds[0].routing else { panic!("{plan:?}") };
+    let Routing::Requests(routes) = &plan.outgoing.outbounds[0].routing else { panic!("{plan:?}") };
     let forwarded: Vec<_> = routes
         .iter()
         .map(|route| match &route.action {
-            Action::Forward(shares) => shown(shares),
-            Action::Redirect(_) => panic!("{route:?}"),
+            RouteAction::Forward(shares) => shown(shares),
+            RouteAction::Redirect(_) => panic!("{route:?}"),
         })
         .collect();
     let split = ["backend*90", "redis*10"];
@@ -138,7 +138,7 @@ fn a_route_leads_to_the_same_backends() {
     assert_eq!(routes[0].matched.method.as_ref().unwrap().as_str(), "GET");
     assert_eq!(routes[0].matched.headers.as_ref().unwrap()[0].name, "x-beta");
     assert_eq!(routes[0].changes.len(), 1);
-    let Routing::Connections(shares) = &plan.outbounds[1].routing else { panic!("{plan:?}") };
+    let Routing::Connections(shares) = &plan.outgoing.outbounds[1].routing else { panic!("{plan:?}") };
     assert_eq!(shown(shares), split, "connections are split as requests are");
 }
 
@@ -158,20 +158,20 @@ fn a_timeout_and_a_retry_give_the_same_times_and_attempts() {
         "the form stays: {translated}"
     );
     let plan = plan(&translated, "web");
-    let backend = plan.backends.iter().find(|backend| backend.cluster == "backend").unwrap();
+    let backend = plan.outgoing.backends.iter().find(|backend| backend.cluster == "backend").unwrap();
     let seconds = |duration: std::time::Duration| duration.as_secs();
     let timeouts = &backend.timeouts;
     assert_eq!(
         (seconds(timeouts.connect), seconds(timeouts.idle), timeouts.max_stream.map(seconds)),
         (3, 5, Some(7))
     );
-    let Routing::Requests(routes) = &plan.outbounds[0].routing else { panic!("{plan:?}") };
+    let Routing::Requests(routes) = &plan.outgoing.outbounds[0].routing else { panic!("{plan:?}") };
     assert_eq!((seconds(routes[0].timeouts.request), seconds(routes[0].timeouts.stream_idle)), (4, 6));
     let Some(plan::Retry::Http(retry)) = &routes[0].retry else { panic!("{routes:?}") };
     assert_eq!(retry.num_retries, Some(4));
     let on: Vec<String> = retry.retry_on.iter().flatten().map(ToString::to_string).collect();
     assert_eq!(on, ["5xx", "HttpMethodGet", "503"]);
-    assert_eq!(plan.outbounds[1].connect_attempts, Some(3));
+    assert_eq!(plan.outgoing.outbounds[1].connect_attempts, Some(3));
 }
 
 #[test]
@@ -289,7 +289,8 @@ fn trace(backend: &str) -> String {
 fn logs_and_traces_take_their_backends_from_their_mesh() {
     let with_mesh = |policy: &str| translated(&format!("{policy}---{OBSERVED}"));
     let default = with_mesh(&log(""));
-    let logs: Vec<_> = plan(&default, "web").outbounds.into_iter().map(|outbound| outbound.logs).collect();
+    let logs: Vec<_> =
+        plan(&default, "web").outgoing.outbounds.into_iter().map(|outbound| outbound.logs).collect();
     assert_eq!(logs[0].len(), 1, "calls of the source to the destination: {logs:?}");
     assert_eq!(logs[1].len(), 0, "and no others: {logs:?}");
     for (policy, expect) in [
@@ -303,8 +304,8 @@ fn logs_and_traces_take_their_backends_from_their_mesh() {
         let out = with_mesh(&policy);
         assert!(out.replace('"', "'").contains(expect), "{expect:?} in {out}");
     }
-    assert!(plan(&with_mesh(&trace("zipkin")), "web").tracing.is_some());
-    assert!(plan(&with_mesh(&trace("zipkin")), "backend").tracing.is_none());
+    assert!(plan(&with_mesh(&trace("zipkin")), "web").own.tracing.is_some());
+    assert!(plan(&with_mesh(&trace("zipkin")), "backend").own.tracing.is_none());
     let spec = OBSERVED.replace("\ntype: Mesh\nname: default\n", "").replace('\n', "\n  ");
     let mesh =
         format!("apiVersion: kuma.io/v1alpha1\nkind: Mesh\nmetadata: {{ name: default }}\nspec:\n  {spec}");
@@ -325,8 +326,8 @@ fn a_backend_that_the_mesh_does_not_have_is_told() {
 }
 
 #[test]
-fn a_mesh_that_is_not_in_the_input_is_taken_from_the_control_plane_if_that_is_asked() {
-    let control_plane = ControlPlane::start();
+fn a_mesh_missing_in_the_input_is_read_from_the_server_on_request() {
+    let control_plane = ZoneControlPlane::start();
     control_plane.store(format::yaml::documents(OBSERVED).unwrap().remove(0).value);
     let program = Program::at(&control_plane.url);
     let asked =

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use testkit::spec;
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     observed_mesh::{
         BACKEND, DB, MODE, SINCE, SOON_AFTER, UNTIL, add_service, allow, complete, deny, deny_all, everybody,
         observed, permission, proxy, stored, suggestions, unobserved,
@@ -16,17 +16,17 @@ use crate::{
 
 const SHADOW_SINCE: &str = "reachability.kuma.io/shadow-since";
 
-fn migrate(control_plane: &ControlPlane, flags: &[&str]) -> Ran {
+fn migrate(control_plane: &ZoneControlPlane, flags: &[&str]) -> Ran {
     let arguments: Vec<&str> = ["migrate", "permissions"].into_iter().chain(flags.iter().copied()).collect();
     Program::at(&control_plane.url).run(&arguments)
 }
 
-fn writes(control_plane: &ControlPlane) -> Vec<String> {
+fn writes(control_plane: &ZoneControlPlane) -> Vec<String> {
     control_plane.lines().into_iter().filter(|line| !line.starts_with("GET")).collect()
 }
 
 #[track_caller]
-fn refused(control_plane: &ControlPlane, step: &str, missing: &str) {
+fn refused(control_plane: &ZoneControlPlane, step: &str, missing: &str) {
     let ran = migrate(control_plane, &["--yes", "--step", step]);
     assert_eq!(ran.code, 3, "{ran:#?}");
     let line = format!("{step}: missing: {missing}");
@@ -38,7 +38,7 @@ fn refused(control_plane: &ControlPlane, step: &str, missing: &str) {
 }
 
 /// Everyone may call everyone, and `web` called `backend` for a week.
-fn open(mode: &str) -> ControlPlane {
+fn open(mode: &str) -> ZoneControlPlane {
     let control_plane = observed(mode, UNTIL);
     control_plane.put([everybody()]);
     control_plane
@@ -170,7 +170,7 @@ fn steps_are_taken_in_their_order() {
 }
 
 #[test]
-fn calls_that_would_be_trimmed_stop_the_walk_unless_a_policy_denies_them_by_name() {
+fn calls_to_be_trimmed_stop_the_walk_unless_denied_by_name() {
     let control_plane = complete("shadow");
     control_plane.put([proxy("db-1", "db")]);
     control_plane.observe(UNTIL, &[("db", BACKEND, 7)]);

@@ -6,7 +6,7 @@ use api::Settings;
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     program::{Program, cells},
     server::Server,
 };
@@ -90,7 +90,7 @@ fn payments(name: &str, zone: &str, snis: &[&str]) -> Value {
 
 #[test]
 fn the_control_plane_is_asked_where_a_server_name_leads_to() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let decode = |arguments: &[&str]| program.run(&[&["sni", "decode"], arguments].concat());
     control_plane.store_all(["shop", "demo"].map(|mesh| json!({"type": "Mesh", "name": mesh})));
@@ -130,8 +130,8 @@ fn the_control_plane_is_asked_where_a_server_name_leads_to() {
 }
 
 #[test]
-fn which_server_names_are_still_asked_for_is_shown_with_what_came_in_between() {
-    let control_plane = ControlPlane::start();
+fn used_server_names_are_shown_with_their_requests_in_between() {
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     control_plane.store(json!({"type": "Mesh", "name": "shop"}));
     let shown = program.run(&["sni", "usage", "-m", "shop", "-o", "json"]).ok();
@@ -139,7 +139,8 @@ fn which_server_names_are_still_asked_for_is_shown_with_what_came_in_between() {
     shown.says("there is no zone ingress");
 
     // Each name leads to one place, and nothing else leads there.
-    let (hashed, kri) = ("a97caa10e0ad94580.payments.80.shop.ms", "sni.msvc.shop.east.payments.http");
+    let hashed = "a97caa10e0ad94580.payments.80.shop.ms";
+    let kri = "sni.msvc.shop.east.payments.http";
     control_plane.store(payments("payments", "east", &["new.example", "old.example", hashed, kri]));
     let labels = json!({"kuma.io/zone": "east"});
     control_plane.store(json!({"type": "ZoneIngress", "name": "gate", "labels": labels, "networking": {
@@ -190,7 +191,7 @@ fn the_version_is_told_with_and_without_a_control_plane() {
         implementation_version: "9.9.9".to_owned(),
         ..Settings::default()
     };
-    let control_plane = ControlPlane::with(settings);
+    let control_plane = ZoneControlPlane::with(settings);
     let program = Program::at(&control_plane.url);
     let client = concat!("Client: kuma-rs ", env!("CARGO_PKG_VERSION"));
     let told = program.run(&["version"]).ok();

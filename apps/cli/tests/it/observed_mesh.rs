@@ -2,9 +2,9 @@
 
 use resources::{Kind, Resource};
 use serde_json::{Value, json};
-use testkit::{resource, spec};
+use testkit::{build::dataplane, resource, spec};
 
-use crate::control_plane::ControlPlane;
+use crate::control_plane::ZoneControlPlane;
 
 pub const BACKEND: &str = "kri_msvc_default_east__backend_80";
 pub const DB: &str = "kri_msvc_default_east__db_80";
@@ -23,11 +23,10 @@ pub const OF_ZONE: [(&str, &str); 2] = [("kuma.io/origin", "zone"), ("kuma.io/zo
 
 /// The proxy of a service. All traffic is redirected to it, so that every service is offered to its application.
 pub fn proxy(name: &str, service: &str) -> Resource {
-    let inbound = json!({ "port": 80, "tags": { "kuma.io/service": service, "kuma.io/protocol": "http" } });
     let redirection = json!({ "redirectPortInbound": 15_006, "redirectPortOutbound": 15_001 });
-    let networking =
-        json!({ "address": "127.0.0.1", "inbound": [inbound], "transparentProxying": redirection });
-    resource::dataplane(name, &OF_ZONE, networking)
+    let proxy = dataplane(name).labels(&OF_ZONE).address("127.0.0.1");
+    let proxy = proxy.networking(json!({ "transparentProxying": redirection }));
+    proxy.inbound(80).service(service).tag("kuma.io/protocol", "http").complete()
 }
 
 /// A MeshService as a zone makes it of its Dataplanes, with an address of its own, by number.
@@ -65,15 +64,15 @@ pub fn deny_all() -> Resource {
 }
 
 /// The mesh in this mode, with `web` and `backend`. No call was reported, and there is no permission.
-pub fn unobserved(mode: &str) -> ControlPlane {
-    let control_plane = ControlPlane::start();
+pub fn unobserved(mode: &str) -> ZoneControlPlane {
+    let control_plane = ZoneControlPlane::start();
     control_plane.secure(json!({ MODE: mode, "mine": "kept" }));
     control_plane.put([proxy("web-1", "web"), proxy("backend-1", "backend"), service("backend", 1)]);
     control_plane
 }
 
 /// The same, where `web` called `backend` four times in the first report, and three times in the last one.
-pub fn observed(mode: &str, until: &str) -> ControlPlane {
+pub fn observed(mode: &str, until: &str) -> ZoneControlPlane {
     let control_plane = unobserved(mode);
     control_plane.observe(SINCE, &[("web", BACKEND, 4)]);
     control_plane.observe(until, &[("web", BACKEND, 3)]);
@@ -81,25 +80,25 @@ pub fn observed(mode: &str, until: &str) -> ControlPlane {
 }
 
 /// Everything was observed for a week and is permitted, all else is denied: nothing is left to do but for the mode.
-pub fn complete(mode: &str) -> ControlPlane {
+pub fn complete(mode: &str) -> ZoneControlPlane {
     let control_plane = observed(mode, UNTIL);
     control_plane.put([allow("web", "backend"), deny_all()]);
     control_plane
 }
 
 /// Adds a service with one proxy.
-pub fn add_service(control_plane: &ControlPlane, name: &str, number: usize, created: &str) {
+pub fn add_service(control_plane: &ZoneControlPlane, name: &str, number: usize, created: &str) {
     let created = created.parse().unwrap();
     let resources = [proxy(&format!("{name}-1"), name), service(name, number)];
     control_plane.put(resources.map(|resource| Resource { created, ..resource }));
 }
 
-/// What is suggested now.
-pub fn suggestions(control_plane: &ControlPlane) -> Value {
+/// Suggestions at this moment.
+pub fn suggestions(control_plane: &ZoneControlPlane) -> Value {
     control_plane.get("/meshes/default/_suggestions")
 }
 
 /// The spec of a stored permission.
-pub fn stored(control_plane: &ControlPlane, name: &str) -> Value {
+pub fn stored(control_plane: &ZoneControlPlane, name: &str) -> Value {
     control_plane.spec(Kind::MeshTrafficPermission, "default", name)
 }

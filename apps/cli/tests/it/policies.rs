@@ -2,10 +2,10 @@
 
 use resources::{Kind, Resource};
 use serde_json::{Value, json};
-use testkit::{resource, spec};
+use testkit::{build::dataplane, resource, spec};
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     observed_mesh::{OF_ZONE, permission, service},
     program::{Program, cells},
     server::Server,
@@ -38,19 +38,19 @@ fn policy(kind: Kind, name: &str, spec: Value) -> Resource {
 
 /// `web` calls these MeshServices, and this one that does not exist or is known by its tags only.
 fn web(called: &[&str], other: Value) -> Resource {
-    let tags = json!({ "kuma.io/service": "web", "kuma.io/protocol": "http" });
     let reference =
         |name: &&str| json!({ "backendRef": { "kind": "MeshService", "name": name, "port": 80 } });
     let mut outbounds: Vec<Value> = called.iter().map(reference).chain([other]).collect();
     outbounds.iter_mut().zip(10_000..).for_each(|(outbound, port)| outbound["port"] = json!(port));
-    let networking = json!({ "address": "127.0.0.1", "outbound": outbounds,
-        "inbound": [{ "port": 8080, "name": "http", "tags": tags }] });
-    resource::dataplane("web", &OF_ZONE, networking)
+    let tags = json!({ "kuma.io/service": "web", "kuma.io/protocol": "http" });
+    let inbound = json!({ "port": 8080, "name": "http", "tags": tags });
+    let networking = json!({ "outbound": outbounds, "inbound": [inbound] });
+    dataplane("web").labels(&OF_ZONE).address("127.0.0.1").networking(networking).complete()
 }
 
 /// A mesh that has MeshServices only, with `more` outbounds that nothing applies to.
-fn mesh(more: usize) -> ControlPlane {
-    let control_plane = ControlPlane::start();
+fn mesh(more: usize) -> ZoneControlPlane {
+    let control_plane = ZoneControlPlane::start();
     control_plane.secure(json!({}));
     let mut called = vec!["backend".to_owned()];
     called.extend((0..more).map(|number| format!("other-{number:02}")));
@@ -183,13 +183,13 @@ fn a_part_that_cannot_be_asked_about_is_a_failure() {
 
 #[test]
 fn a_failure_names_the_proxy_that_does_not_exist() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     program.run(&["inspect", "dataplane", "none"]).failed(1).says("there is no Dataplane \"none\"");
 }
 
 /// A mesh where services are named by tags, too, and where one is of another zone.
-fn mesh_of_zones() -> ControlPlane {
+fn mesh_of_zones() -> ZoneControlPlane {
     let control_plane = mesh(0);
     // A service of another zone is stored under a longer name; its own one is in a label.
     let west = json!({ "kuma.io/display-name": "backend", "kuma.io/zone": "west" });

@@ -9,7 +9,7 @@ use std::{
 
 use crate::server::Server;
 
-/// What a run left behind.
+/// Exit code and output of a run.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::{Connection, ControlPlane, UNIFIED},
+    control_plane::{ConnectedProxy, UNIFIED, ZoneControlPlane},
     program::{Program, cells},
 };
 
@@ -81,8 +81,8 @@ fn web() -> Value {
 }
 
 /// A control plane with a proxy that runs the dump.
-fn running() -> (ControlPlane, Connection, Program) {
-    let control_plane = ControlPlane::start();
+fn running() -> (ZoneControlPlane, ConnectedProxy, Program) {
+    let control_plane = ZoneControlPlane::start();
     control_plane.secure(json!({}));
     control_plane.service("backend");
     control_plane.store(web());
@@ -230,7 +230,7 @@ fn an_answer_that_is_no_configuration_is_a_failure() {
     program.run(&["proxy", "config", "web"]).failed(2);
 }
 
-/// What an Envoy runs that got names of the older scheme, and something of which the control plane knows nothing.
+/// Configuration of an Envoy that got legacy names, and something of which the control plane knows nothing.
 fn older() -> Value {
     let listeners = ["inbound:127.0.0.1:80", "inbound:127.0.0.1:90", "outbound:127.0.0.1:10000"];
     let listeners = listeners.map(|name| json!({"name": name, "active_state": {"listener": {"name": name}}}));
@@ -243,7 +243,7 @@ fn older() -> Value {
             "dynamic_active_clusters": clusters}]})
 }
 
-/// What it counts: nothing yet.
+/// Its statistics: nothing yet.
 const OLDER_STATS: &str = "cluster.ads_cluster.upstream_rq_total: 0
 cluster.default_backend__east_msvc_80.upstream_rq_total: 0
 cluster.localhost_8080.upstream_rq_total: 0
@@ -259,7 +259,7 @@ listener.127.0.0.1_90.downstream_cx_total: 0
 fn names_lead_back_to_resources_in_whichever_scheme_they_are() {
     // A mesh whose destinations are not all MeshServices has no layouts: its proxies are asked what they count.
     for mode in ["Exclusive", "Everywhere"] {
-        let control_plane = ControlPlane::start();
+        let control_plane = ZoneControlPlane::start();
         control_plane.store(json!({"type": "Mesh", "name": "default", "meshServices": {"mode": mode}}));
         control_plane.service("backend");
         control_plane.store(web());

@@ -1,17 +1,18 @@
-//! What a running proxy says: its secrets, what it was started with, how much it logs.
+//! Admin interface of a running proxy: its secrets, the configuration that it was started with, its log
+//! levels.
 
 use api::{Authn, Settings};
 use identity::certificate::{Usage, self_signed};
 use serde_json::json;
 
 use crate::{
-    control_plane::{ControlPlane, synced},
+    control_plane::{ZoneControlPlane, synced},
     program::{Program, cells},
 };
 
 #[test]
 fn secrets_are_shown_by_subject_and_expiry_and_without_keys() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.dataplane("web", json!({ "app": "web" }), synced());
     let now = "2026-01-02T03:04:05Z".parse().unwrap();
     let pair = self_signed(Usage::Client, &["web.mesh".to_owned()], &[], now).unwrap();
@@ -49,7 +50,7 @@ fn secrets_are_shown_by_subject_and_expiry_and_without_keys() {
 
 #[test]
 fn the_log_level_is_shown_and_changed() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.dataplane("web", json!({ "app": "web" }), synced());
     control_plane.connect("web", &[]).logs(&["http", "rbac", "upstream"], "info");
     let program = Program::at(&control_plane.url);
@@ -77,7 +78,7 @@ fn the_log_level_is_shown_and_changed() {
 #[test]
 fn only_administrators_change_the_log_level() {
     let authn = Authn { localhost_is_admin: false, ..Authn::default() };
-    let control_plane = ControlPlane::with(Settings { authn, ..Settings::default() });
+    let control_plane = ZoneControlPlane::with(Settings { authn, ..Settings::default() });
     control_plane.dataplane("web", json!({ "app": "web" }), synced());
     control_plane.connect("web", &[]).logs(&["http"], "info");
     let program = Program::at(&control_plane.url);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{control_plane::ControlPlane, program::Program, server::Server};
+use crate::{control_plane::ZoneControlPlane, program::Program, server::Server};
 
 const SET: &str = "kumactl.kuma.io/set";
 const MESH: &str = "type: Mesh\nname: a\n";
@@ -21,21 +21,21 @@ fn resource(kind: &str, name: &str, labels: &[(&str, &str)]) -> Value {
 }
 
 /// A control plane with a mesh `a` and these resources, the meshes first.
-fn filled(control_plane: ControlPlane, resources: &[Value]) -> (ControlPlane, Program) {
+fn filled(control_plane: ZoneControlPlane, resources: &[Value]) -> (ZoneControlPlane, Program) {
     control_plane.store(json!({"type": "Mesh", "name": "a"}));
     resources.iter().for_each(|resource| control_plane.store(resource.clone()));
     let program = Program::at(&control_plane.url);
     (control_plane, program)
 }
 
-fn deletions(control_plane: &ControlPlane) -> Vec<String> {
+fn deletions(control_plane: &ZoneControlPlane) -> Vec<String> {
     control_plane.lines().into_iter().filter(|line| line.starts_with("DELETE")).collect()
 }
 
 #[test]
 fn what_is_no_longer_in_the_set_is_deleted_and_meshes_go_last() {
     let (control_plane, program) =
-        filled(ControlPlane::start(), &[resource("Mesh", "old", &[]), resource("MeshTimeout", "t", &[])]);
+        filled(ZoneControlPlane::start(), &[resource("Mesh", "old", &[]), resource("MeshTimeout", "t", &[])]);
     let run = |more: &[&str]| {
         program.run_with_stdin(&[&["apply", "--set", "shop", "--prune"], more].concat(), MESH).ok()
     };
@@ -67,7 +67,7 @@ fn what_is_not_the_users_is_never_pruned() {
         resource("MeshTimeout", "in-kuma", &[("k8s.kuma.io/namespace", "kuma-system")]),
     ];
     let other = resource("MeshTimeout", "other", &[(SET, "another")]);
-    let (zone, program) = filled(ControlPlane::start(), &[&timeouts[..], &[other]].concat());
+    let (zone, program) = filled(ZoneControlPlane::start(), &[&timeouts[..], &[other]].concat());
     let prune = ["apply", "--set", "shop", "--prune"];
     let ran = program.run_with_stdin(&prune, MESH).ok();
     for name in ["generated", "synced", "system", "in-kuma"] {
@@ -81,7 +81,7 @@ fn what_is_not_the_users_is_never_pruned() {
     assert_eq!(deletions(&zone), Vec::<String>::new());
 
     let of_zone = resource("MeshTimeout", "east", &[("kuma.io/origin", "zone")]);
-    let (global, program) = filled(ControlPlane::global(), &[of_zone, timeouts[1].clone()]);
+    let (global, program) = filled(ZoneControlPlane::global(), &[of_zone, timeouts[1].clone()]);
     let ran = program.run_with_stdin(&prune, MESH).ok();
     ran.says("MeshTimeout \"east\" in mesh \"a\" is not pruned: it comes from a zone");
     assert_eq!(
@@ -109,7 +109,7 @@ fn a_control_plane_that_does_not_filter_loses_nothing() {
 #[test]
 fn pruning_needs_a_set_and_a_resource_is_in_one_set() {
     let (control_plane, program) =
-        filled(ControlPlane::start(), &[resource("Mesh", "a", &[(SET, "another")])]);
+        filled(ZoneControlPlane::start(), &[resource("Mesh", "a", &[(SET, "another")])]);
     program.run_with_stdin(&["apply", "--prune"], MESH).failed(2).says("--set <NAME>");
     program.run_with_stdin(&["apply", "--prune", "--set", ""], MESH).failed(2).says("cannot be empty");
     program.run_with_stdin(&["apply", "--prune", "--set", "a b"], MESH).failed(2);
@@ -128,7 +128,7 @@ fn pruning_needs_a_set_and_a_resource_is_in_one_set() {
 #[test]
 fn nothing_is_pruned_when_something_was_not_applied() {
     let (control_plane, program) =
-        filled(ControlPlane::start(), &[resource("Mesh", "old", &[]), resource("MeshTimeout", "t", &[])]);
+        filled(ZoneControlPlane::start(), &[resource("Mesh", "old", &[]), resource("MeshTimeout", "t", &[])]);
     let dataplane = json!({"networking": {"address": "10.0.0.1", "inbound": [{"port": 80, "tags": {"kuma.io/service": "w"}}]}});
     let in_mesh = |mesh: &str| {
         let mut of = dataplane.clone();
@@ -154,7 +154,7 @@ fn nothing_is_pruned_when_something_was_not_applied() {
 
 #[test]
 fn the_control_plane_is_asked_what_pruning_would_do() {
-    let (control_plane, program) = filled(ControlPlane::start(), &[resource("MeshTimeout", "t", &[])]);
+    let (control_plane, program) = filled(ZoneControlPlane::start(), &[resource("MeshTimeout", "t", &[])]);
     let ran = program.run_with_stdin(&["apply", "--set", "shop", "--prune", "--dry-run=server"], MESH).ok();
     assert!(ran.out.contains("MeshTimeout \"t\" in mesh \"a\" would be deleted"), "{}", ran.out);
     let asked = control_plane.requests().into_iter().find(|request| request.method == "POST").unwrap().json();
@@ -164,7 +164,7 @@ fn the_control_plane_is_asked_what_pruning_would_do() {
 
 #[test]
 fn nothing_is_pruned_when_something_was_skipped() {
-    let (control_plane, program) = filled(ControlPlane::start(), &[resource("MeshTimeout", "t", &[])]);
+    let (control_plane, program) = filled(ZoneControlPlane::start(), &[resource("MeshTimeout", "t", &[])]);
     let misspelled = "type: MeshTimout\nmesh: a\nname: t\n";
     for text in [format!("{MESH}---\n{misspelled}"), misspelled.to_owned()] {
         for dry_run in [&[][..], &["--dry-run"], &["--dry-run=server"]] {

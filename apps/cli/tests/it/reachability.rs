@@ -1,19 +1,19 @@
-//! What a proxy reaches, and why.
+//! Destinations of a proxy, and reasons.
 
 use resources::Resource;
 use serde_json::{Value, json};
 use testkit::spec;
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     observed_mesh::{MODE, allow, permission, proxy, service},
     program::{Program, Ran, cells},
     server::Server,
 };
 
 /// `web` may call `kv` and not `db`, anyone may call `docs`, and of `old`, which `web` may call, there is no instance.
-fn mesh(labels: Value) -> ControlPlane {
-    let control_plane = ControlPlane::start();
+fn mesh(labels: Value) -> ZoneControlPlane {
+    let control_plane = ZoneControlPlane::start();
     control_plane.secure(labels);
     control_plane.put(["web", "kv", "db", "docs"].map(|name| proxy(&format!("{name}-1"), name)));
     let services = ["kv", "db", "docs", "old"];
@@ -27,7 +27,7 @@ fn mesh(labels: Value) -> ControlPlane {
     control_plane
 }
 
-fn inspect(control_plane: &ControlPlane, more: &[&str]) -> Ran {
+fn inspect(control_plane: &ZoneControlPlane, more: &[&str]) -> Ran {
     let words = ["inspect", "dataplane", "web-1", "--type", "reachability"];
     Program::at(&control_plane.url).run(&[&words[..], more].concat())
 }
@@ -44,7 +44,8 @@ fn what_a_proxy_reaches_is_shown_with_what_trimming_would_save() {
     let shown = inspect(&control_plane, &[]).ok();
     let lines = shown.lines();
     let sent = |field: &str| answer["report"][field].as_u64().unwrap();
-    let (before, after) = (sent("bytesBefore"), sent("bytesAfter"));
+    let before = sent("bytesBefore");
+    let after = sent("bytesAfter");
     assert!(before > after && after > 0, "{answer:#}");
     assert_eq!(
         lines[..4],
@@ -62,7 +63,10 @@ fn what_a_proxy_reaches_is_shown_with_what_trimming_would_save() {
     assert_eq!(cells(lines[5]), ["DESTINATION", "VERDICT", "REFUSING", "DECIDED BY"]);
     let of = |name: &str| format!("kri_msvc_default_east__{name}_80");
     let rows: Vec<Vec<&str>> = lines[6..].iter().map(|line| cells(line)).collect();
-    let (db, old, docs, kv) = (of("db"), of("old"), of("docs"), of("kv"));
+    let db = of("db");
+    let old = of("old");
+    let docs = of("docs");
+    let kv = of("kv");
     let expect: &[&[&str]] = &[
         &[&db, "denied", "1", "kri_mtp_default_east__db_rule_1"],
         &[&old, "unknown", "-", "kri_mtp_default_east__web-to-old_rule_0"],
@@ -143,7 +147,7 @@ fn what_trimming_takes_from_each_proxy_is_listed_page_by_page() {
 }
 
 #[test]
-fn on_a_global_control_plane_proxies_stand_with_their_zone_and_a_zone_that_is_away_is_named() {
+fn a_global_control_plane_shows_zones_of_proxies_and_missing_zones() {
     let mode = json!({ "asked": "off", "saidBy": "Mesh", "active": "off", "stub": false });
     let item = |zone: &str| json!({ "name": "web-1", "zone": zone, "mode": mode });
     let zones = json!([{ "name": "east" }, { "name": "north" }, { "name": "west", "missing": "it is away" }]);

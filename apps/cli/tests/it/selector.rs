@@ -3,11 +3,11 @@
 use resources::Kind;
 use serde_json::json;
 
-use crate::{control_plane::ControlPlane, program::Program};
+use crate::{control_plane::ZoneControlPlane, program::Program};
 
 /// A control plane with meshes of teams, and one of none.
-fn meshes() -> (ControlPlane, Program) {
-    let control_plane = ControlPlane::start();
+fn meshes() -> (ZoneControlPlane, Program) {
+    let control_plane = ZoneControlPlane::start();
     control_plane.delete(Kind::Mesh, "", "default");
     for (name, team) in [("a", Some("t1")), ("b", Some("t3")), ("c", None), ("d", Some("t4"))] {
         let labels = team.map(|team| json!({"team": team})).unwrap_or_else(|| json!({}));

@@ -98,7 +98,8 @@ impl Server {
         let url = format!("{scheme}://{}", listener.local_addr().unwrap());
         let state = Arc::new(Mutex::new(State::default()));
         let stop = Arc::new(AtomicBool::new(false));
-        let (shared, stopping) = (state.clone(), stop.clone());
+        let shared = state.clone();
+        let stopping = stop.clone();
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if stopping.load(Ordering::SeqCst) {
@@ -173,7 +174,8 @@ fn serve(stream: impl Read + Write, state: &Mutex<State>) -> std::io::Result<()>
     reader.read_line(&mut line)?;
     let mut words = line.split_whitespace();
     let (Some(method), Some(path)) = (words.next(), words.next()) else { return Ok(()) };
-    let (method, path) = (method.to_owned(), path.to_owned());
+    let method = method.to_owned();
+    let path = path.to_owned();
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     program::{Program, cells},
 };
 
@@ -41,8 +41,8 @@ fn offline() -> Value {
 }
 
 /// A control plane with proxies by name. Those without an insight were never connected.
-fn with(proxies: &[(&str, Value)]) -> (ControlPlane, Program) {
-    let control_plane = ControlPlane::start();
+fn with(proxies: &[(&str, Value)]) -> (ZoneControlPlane, Program) {
+    let control_plane = ZoneControlPlane::start();
     for (name, insight) in proxies {
         control_plane.dataplane(name, json!({}), insight.clone());
     }
@@ -54,7 +54,8 @@ fn with(proxies: &[(&str, Value)]) -> (ControlPlane, Program) {
 fn the_exit_code_says_whether_everything_is_synced() {
     let mut late = synced();
     late["eds"]["responsesSent"] = json!("5");
-    let (synced, late) = (connected(&synced()), connected(&late));
+    let synced = connected(&synced());
+    let late = connected(&late);
     let cases = [
         (vec![], 0),
         (vec![("a", synced.clone())], 0),

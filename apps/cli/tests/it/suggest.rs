@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use testkit::spec;
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::ZoneControlPlane,
     observed_mesh::{
         BACKEND, DB, SINCE, SOON_AFTER, UNTIL, add_service, allow, complete, deny, everybody, observed,
         permission, proxy, suggestions,
@@ -81,7 +81,7 @@ fn what_was_suggested_is_applied_and_not_suggested_again() {
 }
 
 #[test]
-fn one_service_is_asked_about_by_its_name_and_nothing_is_said_to_be_nothing() {
+fn one_service_is_queried_by_name_and_an_empty_answer_says_so() {
     let control_plane = complete("off");
     control_plane.put([proxy("db-1", "db"), allow("db", "backend")]);
     control_plane.observe(UNTIL, &[("db", BACKEND, 1)]);
@@ -98,7 +98,7 @@ fn one_service_is_asked_about_by_its_name_and_nothing_is_said_to_be_nothing() {
 
 #[test]
 fn names_of_meshes_and_services_arrive_as_they_were_given() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.store(json!({ "type": "Mesh", "name": "my shop" }));
     let program = Program::at(&control_plane.url);
     program

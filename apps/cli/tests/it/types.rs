@@ -2,7 +2,7 @@
 
 use resources::{Kind, superseded::SUPERSEDED};
 
-use crate::{control_plane::ControlPlane, program::Program};
+use crate::{control_plane::ZoneControlPlane, program::Program};
 
 #[test]
 fn help_of_get_lists_every_type_with_its_short_name() {
@@ -21,7 +21,7 @@ fn help_of_get_lists_every_type_with_its_short_name() {
 
 #[test]
 fn a_slip_in_a_type_is_answered_with_the_type_meant() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     for (spelling, meant) in
         [("meshtimout", "meshtimeouts"), ("MeshRetyr", "MeshRetry"), ("dataplnaes", "dataplanes")]
@@ -44,7 +44,7 @@ fn a_slip_in_a_type_is_answered_with_the_type_meant() {
 
 #[test]
 fn types_of_kuma_that_are_not_supported_say_what_to_use() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     for spelling in ["traffic-permissions", "TrafficPermission", "trafficpermissions"] {
         program.run(&["get", spelling]).failed(2).says(

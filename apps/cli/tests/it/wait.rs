@@ -4,13 +4,13 @@ use resources::Kind;
 use serde_json::json;
 
 use crate::{
-    control_plane::{ControlPlane, offline, synced},
+    control_plane::{ZoneControlPlane, offline, synced},
     program::Program,
 };
 
 #[test]
 fn a_state_that_is_reached_ends_the_wait() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.dataplane("web", json!({ "app": "web" }), synced());
     control_plane.store(json!({ "type": "MeshIdentity", "mesh": "default", "name": "default",
         "spec": { "selector": {}, "provider": { "type": "Bundled" } },
@@ -25,7 +25,7 @@ fn a_state_that_is_reached_ends_the_wait() {
 
 #[test]
 fn what_comes_during_the_wait_is_seen() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     let program = Program::at(&control_plane.url);
     let child = program.command(&["wait", "dataplane", "web", "--for=synced"]).spawn().unwrap();
     // It has looked and found nothing before there is something.
@@ -43,7 +43,7 @@ fn what_comes_during_the_wait_is_seen() {
 
 #[test]
 fn a_wait_that_ends_too_early_says_what_is_missing() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     control_plane.dataplane("gone", json!({ "app": "gone" }), offline());
     let mut stale = synced();
     stale["subscriptions"][0]["status"]["cds"]["responsesSent"] = json!("2");
@@ -73,7 +73,7 @@ fn a_wait_that_ends_too_early_says_what_is_missing() {
 
 #[test]
 fn a_proxy_is_synced_only_when_it_has_acknowledged_the_last_changes() {
-    let control_plane = ControlPlane::start();
+    let control_plane = ZoneControlPlane::start();
     // Their insights were written before the change. One is connected elsewhere and has its insight only.
     control_plane.dataplane("web", json!({ "app": "web" }), synced());
     control_plane.dataplane("elsewhere", json!({ "app": "web" }), synced());

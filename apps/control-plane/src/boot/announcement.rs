@@ -1,8 +1,9 @@
-//! What the log says at the start: which control plane this is, where it keeps what it stores, and who may write.
+//! First lines of the log: identity and store of this control plane, and users who may write.
 
 use std::path::Path;
 
-use super::BASED_ON_KUMA;
+use insights::BASED_ON_KUMA;
+
 use crate::config::{
     Config,
     setting::{Mode, Setting, StoreType},
@@ -17,9 +18,10 @@ pub fn of(config: &Config) {
 /// One line that says which control plane starts, and where its store is. The password of a database is not in it.
 fn starting(config: &Config) {
     let is_global = config.mode == Mode::Global;
-    let zone = (!is_global).then_some(config.multizone.zone.name.as_str());
-    let global = config.federated().then_some(config.multizone.zone.global_address.as_str());
-    let (mode, store) = (name(&config.mode), name(&config.store.kind));
+    let zone = (!is_global).then_some(config.synchronisation.multizone.zone.name.as_str());
+    let global = config.federated().then_some(config.synchronisation.multizone.zone.global_address.as_str());
+    let mode = name(&config.mode);
+    let store = name(&config.store.kind);
     let path = (config.store.kind == StoreType::Sqlite).then(|| absolute(&config.sqlite_path()));
     let postgres = Some(&config.store.postgres).filter(|_| config.store.kind == StoreType::Postgres);
     tracing::info!(

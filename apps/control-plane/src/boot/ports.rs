@@ -1,26 +1,18 @@
 //! The ports of the control plane, and what the operator calls them.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::net::{Ipv6Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use runtime::{
-    Shutdown, files,
+    files,
     listen::{self, Listener, Tally},
     metrics::Metrics,
 };
+use settings::EVERYWHERE;
 
 use super::{serves_alone, std_duration};
-use crate::{
-    config::{Config, DpLimits, GlobalKds, setting::Mode},
-    dp_server::admission::{self, Admission},
-};
+use crate::config::{Config, setting::Mode};
 
-/// How long a bootstrap, or the beginning of a stream, may take. A stream is one request that never ends.
-const BEGINNING: Duration = Duration::from_secs(60);
 /// Open files other than connections to our ports: the database, or connections to it, and logs.
 const OTHER_FILES: u64 = 512;
 
@@ -29,15 +21,8 @@ const ZONES: usize = 4096;
 /// ... and those of other instances, which ask one question each.
 const PEERS: usize = 64;
 
-/// What a process may usually open.
+/// Usual limit of open files for a process.
 const USUAL_FILES: u64 = 1024;
-
-/// Calls at a time on a connection of a zone: it has six.
-const CALLS: u32 = 32;
-/// Windows of HTTP/2: a message should not need many round trips.
-const WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
-
-const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Listeners that are bound and do not accept yet; `None` for what is switched off.
 pub struct Ports {
@@ -51,8 +36,8 @@ pub struct Ports {
     pub shares: Shares,
 }
 
-/// How many connections each port may have. Together they fit into what the process may open, so that a port
-/// that is flooded leaves the others theirs: health above all.
+/// Largest number of connections at each port. Together they fit into what the process may open, so that a
+/// port that is flooded leaves the others theirs: health above all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     /// Of HTTP, and of HTTPS.
@@ -70,7 +55,8 @@ impl Shares {
     fn of(files: u64, mode: Mode, proxies: u32, alone: bool) -> Shares {
         let left = files - OTHER_FILES.min(files / 2);
         let left = usize::try_from(left).unwrap_or(usize::MAX);
-        let (api, diagnostics) = ((left / 8).clamp(2, 4096), (left / 8).clamp(2, 256));
+        let api = (left / 8).clamp(2, 4096);
+        let diagnostics = (left / 8).clamp(2, 256);
         let rest = left.saturating_sub(2 * api + diagnostics).max(1);
         let peers = if alone { 0 } else { (rest / 8).clamp(1, PEERS) };
         let rest = rest.saturating_sub(peers).max(1);
@@ -106,20 +92,24 @@ impl Ports {
         let proxies = Port {
             // A global control plane has zones, and zones have proxies.
             enabled: config.mode != Mode::Global,
-            addr: (config.dp_server.interface, config.dp_server.port).into(),
+            addr: (config.serving.dp_server.interface, config.serving.dp_server.port).into(),
             key: "dpServer.port",
             env: "KUMA_DP_SERVER_PORT",
         };
         let zones = Port {
             enabled: config.mode == Mode::Global,
-            addr: (config.multizone.global.kds.interface, config.multizone.global.kds.grpc_port).into(),
+            addr: (
+                config.synchronisation.multizone.global.kds.interface,
+                config.synchronisation.multizone.global.kds.grpc_port,
+            )
+                .into(),
             key: "multizone.global.kds.grpcPort",
             env: "KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT",
         };
         let peers = Port {
             // Only instances that share a store ask each other.
             enabled: !serves_alone(config),
-            addr: (EVERYWHERE, config.inter_cp.server.port).into(),
+            addr: (EVERYWHERE, config.synchronisation.inter_cp.server.port).into(),
             key: "interCp.server.port",
             env: "KUMA_INTER_CP_SERVER_PORT",
         };
@@ -170,7 +160,7 @@ impl Port {
 
 /// Raises what the process may open, and shares it out.
 fn shares(config: &Config) -> Shares {
-    let proxies = config.dp_server.limits.max_connections;
+    let proxies = config.serving.dp_server.limits.max_connections;
     let files = files::allow_all().unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot raise the limit of open files");
         USUAL_FILES
@@ -202,62 +192,6 @@ pub fn api_limits(config: &Config, connections: usize) -> listen::Limits {
         request: std_duration(server.read_timeout) + std_duration(server.write_timeout),
         ..listen::Limits::default()
     }
-}
-
-/// The limits of the listener that proxies connect to.
-pub fn proxy_limits(config: &Config, connections: usize) -> listen::Limits {
-    let (server, limits) = (&config.dp_server, &config.dp_server.limits);
-    listen::Limits {
-        connections,
-        // Proxies may all come from one address, that of a gateway.
-        per_peer: connections - connections / 4,
-        handshakes: match limits.max_handshakes {
-            0 => listen::handshakes_at_once(),
-            some => count(some),
-        },
-        streams: limits.max_requests_per_connection,
-        handshake: std_duration(limits.handshake_timeout),
-        handshake_wait: std_duration(limits.handshake_wait_timeout),
-        first_request: std_duration(limits.first_request_timeout),
-        header_read: std_duration(server.read_header_timeout),
-        idle: std_duration(config.api_server.idle_timeout),
-        request: BEGINNING,
-        ..listen::Limits::default()
-    }
-}
-
-/// The limits of the listener that zones connect to.
-pub fn zone_limits(settings: &GlobalKds, connections: usize) -> listen::Limits {
-    listen::Limits {
-        connections,
-        // Zones may all come from one address, that of a gateway.
-        per_peer: connections - connections / 4,
-        streams: CALLS,
-        request: BEGINNING,
-        ping: Some((std_duration(settings.keep_alive_interval), std_duration(settings.keep_alive_timeout))),
-        windows: WINDOWS,
-        ..listen::Limits::default()
-    }
-}
-
-/// The limits of the listener for other instances of a global control plane.
-pub fn peer_limits(connections: usize) -> listen::Limits {
-    listen::Limits { connections, per_peer: connections, request: BEGINNING, ..listen::Limits::default() }
-}
-
-/// The gates of discovery streams.
-pub fn admission(limits: &DpLimits, listener: &Listener, shutdown: &Shutdown) -> Arc<Admission> {
-    let limits = admission::Limits {
-        streams_per_connection: count(limits.max_streams_per_connection),
-        streams_per_proxy: count(limits.max_streams_per_proxy),
-        unauthenticated: count(limits.max_unauthenticated_streams),
-        registered_at_once: count(limits.max_admissions),
-        wait: std_duration(limits.admission_timeout),
-        introduction: std_duration(limits.first_request_timeout),
-        first_message: count(limits.max_first_message_bytes),
-        message: count(limits.max_message_bytes),
-    };
-    Arc::new(Admission::new(limits, listener.tally().clone(), shutdown.clone()))
 }
 
 fn count(limit: u32) -> usize {

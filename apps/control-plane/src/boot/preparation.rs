@@ -1,4 +1,4 @@
-//! What a start writes: what is missing, and that no proxy is connected to a predecessor any more.
+//! Writes of a start: missing resources, and the record that no proxy is connected to a predecessor any more.
 //!
 //! A control plane that has served before and cannot write at the moment, because its disk is full, say,
 //! serves what is stored: proxies that are cut off are worse than a start that is not complete. It is not ready
@@ -6,22 +6,19 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ::synchronisation::{admin::peers, refused};
+use admission::{Refusal, Registrar};
 use anyhow::Result;
 use jiff::Timestamp;
 use runtime::{Backoff, Shutdown};
-use store::{Registrar, registrar::Refusal};
 
-use crate::{
-    config::Config,
-    defaults, insights, inspect,
-    kds::{admin::peers, refused},
-};
+use crate::{config::Config, defaults};
 
-/// What is needed to write it.
+/// Parts needed for the writes of a start.
 pub struct Preparation {
     pub registrar: Arc<Registrar>,
     pub config: Config,
-    /// Whether every proxy on record is connected to this control plane or to none.
+    /// Set if every proxy on record is connected to this control plane or to none.
     pub alone: bool,
     pub serves_proxies: bool,
     pub instance_id: String,
@@ -50,7 +47,8 @@ impl Preparation {
     async fn write(&self) -> Result<()> {
         let now = Timestamp::now();
         if self.config.federated() {
-            refused::drop_from_zone(self.registrar.store(), &self.config.multizone.zone.name).await?;
+            refused::drop_from_zone(self.registrar.store(), &self.config.synchronisation.multizone.zone.name)
+                .await?;
         }
         defaults::create(&self.registrar, &self.config, now).await?;
         if self.alone {
@@ -60,7 +58,7 @@ impl Preparation {
             peers::ensure(&self.registrar, now).await?;
         }
         if self.serves_proxies {
-            inspect::ensure_authority(&self.registrar, now).await?;
+            serving::admin::ensure_authority(&self.registrar, now).await?;
         }
         Ok(())
     }
@@ -77,7 +75,7 @@ impl Preparation {
     }
 }
 
-/// Whether the same may work later.
+/// True if the same may work later.
 fn may_pass(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let refused = match cause.downcast_ref::<Refusal>() {
@@ -94,7 +92,7 @@ mod tests {
 
     use async_trait::async_trait;
     use resources::{Key, Kind};
-    use store::{Changes, Committed, Error, Memory, Snapshot, Store, Write, registrar};
+    use store::{Changes, Committed, Error, Memory, Snapshot, Store, Write};
 
     use super::*;
 
@@ -122,8 +120,9 @@ mod tests {
     }
 
     fn preparation(disk: &Arc<Disk>) -> Preparation {
-        let setup = registrar::Setup {
-            mode: registrar::Mode::Zone { name: "default".to_owned(), federated: false },
+        let setup = admission::RuleSettings {
+            mode: admission::ControlPlaneRole::Zone { name: "default".to_owned(), federated: false },
+            environment: resources::Environment::Universal,
             health_discovery: true,
             disable_origin_label_validation: false,
             unsafe_delete: false,
@@ -142,7 +141,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_start_on_a_full_disk_serves_what_is_stored_and_writes_the_rest_later() {
-        let (disk, shutdown) = (Arc::new(Disk::default()), Shutdown::default());
+        let disk = Arc::new(Disk::default());
+        let shutdown = Shutdown::default();
         let first = preparation(&disk);
         let admin = Key::global(Kind::GlobalSecret, "admin-user-token");
         first.write().await.unwrap();
@@ -159,7 +159,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_first_start_on_a_full_disk_is_refused() {
-        let (disk, shutdown) = (Arc::new(Disk::default()), Shutdown::default());
+        let disk = Arc::new(Disk::default());
+        let shutdown = Shutdown::default();
         disk.full.store(true, Ordering::Relaxed);
         let refused = preparation(&disk).make(&shutdown).await.unwrap_err();
         assert!(format!("{refused:#}").contains("the disk is full"), "{refused:#}");

@@ -2,57 +2,52 @@
 
 use std::{
     net::SocketAddr,
-    path::PathBuf,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
+use ::synchronisation::{
+    admin::{
+        Questions,
+        peers::{self, Answers, Peers},
+    },
+    authorities,
+    client::{GlobalAddress, GlobalClient},
+    config::{GlobalKds, ZoneKds},
+    metrics::{self, SyncMetrics},
+    node,
+    receiving::{DeletionGuard, TURNS},
+    refused, server,
+    zones::{self, ZoneRegistry},
+};
+use admission::Registrar;
 use anyhow::{Context as _, Result, anyhow};
 use api::Inspect;
 use http::Uri;
+use insights::{BASED_ON_KUMA, connection::Instance};
+use inspection::StoredProxies;
 use jiff::Timestamp;
 use kds::{
     guard::{Guard, Threshold},
     unreceived::Unreceived,
 };
+use reconcile::Runner;
 use runtime::{
     Shutdown,
     listen::Listener,
     metrics::Metrics,
-    tls::{Trust, certificates, client_config},
+    tls::{TrustedServers, certificates, client_config},
 };
-use store::Registrar;
 use tokio::sync::Semaphore;
 
-use super::{
-    BASED_ON_KUMA,
-    ports::{self, Shares},
-    serves_alone, std_duration,
-};
+use super::{ports::Shares, serves_alone, std_duration};
 use crate::{
-    certificates::{self, Server, rotation},
-    config::{Config, GlobalKds, ZoneKds, print, setting::Mode},
-    insights::connection::Instance,
-    inspect::Proxies,
-    kds::{
-        KeepAlive,
-        admin::{
-            Questions,
-            peers::{self, Answers, Peers},
-        },
-        authorities,
-        client::{Address, Client},
-        metrics::{self, Meter},
-        node,
-        receiving::{Held, TURNS},
-        refused, server,
-        zones::{self, Zones},
-    },
+    certificates::{self, TlsServer, rotation},
+    config::{Config, print, setting::Mode},
 };
 
 const KDS_PORT: u16 = 5685;
 
-/// What others connect to, and how often.
+/// Listeners for zones and for other instances, with their shares of connections.
 pub struct Listeners {
     pub zones: Option<Listener>,
     pub peers: Option<Listener>,
@@ -60,7 +55,7 @@ pub struct Listeners {
 }
 
 /// Answers to the questions of other control planes, and findings about what they send.
-pub struct Provided {
+pub struct SynchronisationAnswers {
     /// For other instances.
     pub answers: Answers,
     /// For the global control plane.
@@ -70,32 +65,29 @@ pub struct Provided {
 }
 
 /// Addresses at which others reach this control plane.
-pub struct Reached {
+pub struct InstanceAddresses {
     /// The port of zones.
     pub kds: Option<SocketAddr>,
     /// This control plane, as other instances reach it.
     pub instance: Instance,
 }
 
-/// How long it may take until a zone shows another reason why it is not connected.
-const OWN_FLUSH: Duration = Duration::from_secs(10);
-
-/// What it needs.
-pub struct Setup<'a> {
+/// Parts that synchronisation is made from.
+pub struct SynchronisationParts<'a> {
     config: &'a Config,
     registrar: &'a Arc<Registrar>,
     instance_id: &'a str,
     metrics: &'a Metrics,
 }
 
-impl<'a> Setup<'a> {
+impl<'a> SynchronisationParts<'a> {
     pub fn new(
         config: &'a Config,
         registrar: &'a Arc<Registrar>,
         instance_id: &'a str,
         metrics: &'a Metrics,
-    ) -> Setup<'a> {
-        Setup { config, registrar, instance_id, metrics }
+    ) -> SynchronisationParts<'a> {
+        SynchronisationParts { config, registrar, instance_id, metrics }
     }
 
     /// The zones that can be asked, also where another instance has to do it.
@@ -114,7 +106,11 @@ impl<'a> Setup<'a> {
 
     /// Splits inspection in two: for other instances, about what is connected here; and for users, which asks the others
     /// too.
-    pub fn answering(&self, proxies: Proxies, questions: &Arc<Questions>) -> (Answers, Arc<dyn Inspect>) {
+    pub fn answering(
+        &self,
+        proxies: StoredProxies,
+        questions: &Arc<Questions>,
+    ) -> (Answers, Arc<dyn Inspect>) {
         if self.config.mode == Mode::Global {
             return (Answers::Zones(questions.clone()), Arc::new(proxies));
         }
@@ -129,23 +125,22 @@ impl<'a> Setup<'a> {
     pub fn start(
         &self,
         listeners: Listeners,
-        provided: Provided,
+        provided: SynchronisationAnswers,
         questions: &Arc<Questions>,
-        shutdown: &Shutdown,
-    ) -> Result<Reached> {
-        let Provided { answers, inspect, unreceived } = provided;
+        runner: &Runner,
+    ) -> Result<InstanceAddresses> {
+        let SynchronisationAnswers { answers, inspect, unreceived } = provided;
         if self.config.federated() {
-            self.follow_global(inspect, unreceived, shutdown)?;
+            self.follow_global(inspect, unreceived, runner)?;
         }
         let Listeners { zones, peers, shares } = listeners;
         let address = match peers {
-            Some(listener) => self.serve_peers(listener, answers, shares, shutdown)?,
+            Some(listener) => self.serve_peers(listener, answers, shares, runner.shutdown())?,
             None => String::new(),
         };
-        let serve =
-            |listener| self.serve_zones(listener, address.clone(), questions.clone(), shares, shutdown);
+        let serve = |listener| self.serve_zones(listener, address.clone(), questions.clone(), shares, runner);
         let kds = zones.map(serve).transpose()?;
-        Ok(Reached { kds, instance: Instance { id: self.instance_id.to_owned(), address } })
+        Ok(InstanceAddresses { kds, instance: Instance { id: self.instance_id.to_owned(), address } })
     }
 
     /// Answers other instances; says where they reach this one.
@@ -156,7 +151,7 @@ impl<'a> Setup<'a> {
         shares: Shares,
         shutdown: &Shutdown,
     ) -> Result<String> {
-        let Setup { config, registrar, .. } = self;
+        let SynchronisationParts { config, registrar, .. } = self;
         let tls = match peers::server_tls(&*registrar.store().snapshot()?) {
             Ok(tls) => tls.to_config()?,
             Err(error) => {
@@ -167,9 +162,11 @@ impl<'a> Setup<'a> {
                 return Ok(String::new());
             }
         };
-        let (port, limits) = (listener.addr().port(), ports::peer_limits(shares.peers));
+        let port = listener.addr().port();
+        let limits = config.synchronisation.inter_cp.listener(shares.peers);
         listener.serve(peers::router(answers, self.limit()), Some(tls), limits, shutdown);
-        let (address, database) = (&config.inter_cp.catalog.instance_address, &config.store.postgres);
+        let address = &config.synchronisation.inter_cp.catalog.instance_address;
+        let database = &config.store.postgres;
         Ok(match address.as_str() {
             "" => SocketAddr::from((peers::own_address(&database.host, database.port), port)).to_string(),
             known if known.contains(':') && !known.starts_with('[') => format!("[{known}]:{port}"),
@@ -179,7 +176,7 @@ impl<'a> Setup<'a> {
 
     /// Bytes of a message.
     fn limit(&self) -> usize {
-        count(self.config.multizone.global.kds.max_msg_size)
+        self.config.synchronisation.multizone.global.kds.message()
     }
 
     fn serve_zones(
@@ -188,114 +185,85 @@ impl<'a> Setup<'a> {
         address: String,
         questions: Arc<Questions>,
         shares: Shares,
-        shutdown: &Shutdown,
+        runner: &Runner,
     ) -> Result<SocketAddr> {
-        let Setup { config, registrar, .. } = self;
-        let settings: &GlobalKds = &config.multizone.global.kds;
+        let SynchronisationParts { config, registrar, .. } = self;
+        let shutdown = runner.shutdown();
+        let settings: &GlobalKds = &config.synchronisation.multizone.global.kds;
         let tls = if settings.tls_enabled {
-            let tls = certificates::tls(Server::Zones, config, Timestamp::now())?;
+            let tls = certificates::tls(TlsServer::Zones, config, Timestamp::now())?;
             let expiries = self.metrics.certificate_expiries();
-            Some(rotation::start(Server::Zones, config, tls, None, expiries, shutdown)?)
+            Some(rotation::start(TlsServer::Zones, config, tls, None, expiries, shutdown)?)
         } else {
             None
         };
-        authorities::start(registrar, shutdown);
-        let zones = Zones::start((*registrar).clone(), self.zones(address), shutdown)?;
+        authorities::start(registrar, runner);
+        let zones = ZoneRegistry::start(
+            (*registrar).clone(),
+            zones::ZoneSettings::of_zones(settings, self.instance_id, address, serves_alone(config)),
+            runner,
+        )?;
         metrics::of_global(&zones, self.metrics);
         refused::report(registrar.store(), &zones, shutdown);
-        let context = server::Context {
+        let context = server::ZoneContext {
             store: registrar.store().clone(),
             zones,
             questions,
-            tokens_required: settings.zone_token_required,
-            skipped_labels: settings.labels.skip_prefixes.clone(),
-            limit: self.limit(),
-            patience: std_duration(settings.msg_send_timeout),
-            meter: Meter::register(self.metrics),
+            settings: settings.clone(),
+            meter: SyncMetrics::register(self.metrics),
             tally: listener.tally().clone(),
             turns: Arc::new(Semaphore::new(TURNS)),
             shutdown: shutdown.clone(),
         };
         let addr = listener.addr();
-        let limits = ports::zone_limits(settings, shares.zones);
+        let limits = settings.listener(shares.zones);
         listener.serve(server::router(Arc::new(context)), tls, limits, shutdown);
         Ok(addr)
-    }
-
-    fn zones(&self, address: String) -> zones::Settings {
-        let settings = &self.config.multizone.global.kds;
-        zones::Settings {
-            instance_id: self.instance_id.to_owned(),
-            address,
-            most: count(settings.max_zones),
-            most_of_kind: Some(count(settings.max_resources_per_kind)),
-            flush: std_duration(settings.zone_insight_flush_interval),
-            withdraw_after: std_duration(settings.zone_withdraw_after),
-            threshold: Threshold { percent: settings.hold_back_deletions },
-            alone: serves_alone(self.config),
-        }
-    }
-
-    /// What a zone knows about its own connection. Nothing is withdrawn for it.
-    fn own_zone(&self) -> zones::Settings {
-        zones::Settings {
-            // Who the global control plane is, it does not say.
-            instance_id: String::new(),
-            address: String::new(),
-            most: usize::MAX,
-            most_of_kind: None,
-            flush: OWN_FLUSH,
-            withdraw_after: Duration::ZERO,
-            threshold: Threshold::default(),
-            alone: serves_alone(self.config),
-        }
     }
 
     fn follow_global(
         &self,
         inspect: Arc<dyn Inspect>,
         unreceived: Arc<Mutex<Unreceived>>,
-        shutdown: &Shutdown,
+        runner: &Runner,
     ) -> Result<()> {
-        let Setup { config, registrar, instance_id, .. } = self;
-        let (zone, settings) = (&config.multizone.zone.name, &config.multizone.zone.kds);
+        let SynchronisationParts { config, registrar, instance_id, .. } = self;
+        let (zone, settings) =
+            (&config.synchronisation.multizone.zone.name, &config.synchronisation.multizone.zone.kds);
         let shown = print::masked_json(config).to_string();
-        let token_file =
-            Some(PathBuf::from(&settings.token_file)).filter(|file| !file.as_os_str().is_empty());
         let general = &config.general;
-        let own = Zones::start((*registrar).clone(), self.own_zone(), shutdown)?;
+        let own = ZoneRegistry::start(
+            (*registrar).clone(),
+            zones::ZoneSettings::of_own_zone(serves_alone(config)),
+            runner,
+        )?;
         metrics::of_zone(&own, &zone.as_str().into(), self.metrics);
-        let client = Client {
+        let client = GlobalClient {
             own,
-            meter: Meter::register(self.metrics),
+            meter: SyncMetrics::register(self.metrics),
             zone: zone.as_str().into(),
-            address: address(&config.multizone.zone.global_address, settings)?,
+            address: address(&config.synchronisation.multizone.zone.global_address, settings)?,
             store: registrar.store().clone(),
             inspect,
             unreceived,
-            held: Arc::new(Held::new(Guard::new(Threshold { percent: settings.hold_back_deletions }))),
+            held: Arc::new(DeletionGuard::new(Guard::new(Threshold {
+                percent: settings.hold_back_deletions,
+            }))),
             node: node::ours(zone, instance_id, BASED_ON_KUMA, shown),
             version: BASED_ON_KUMA.to_owned(),
-            token_file,
-            skipped_labels: settings.labels.skip_prefixes.clone(),
-            limit: count(settings.max_msg_size),
-            patience: std_duration(settings.msg_send_timeout),
-            keep_alive: KeepAlive {
-                interval: std_duration(settings.keep_alive_interval),
-                timeout: std_duration(settings.keep_alive_timeout),
-            },
+            settings: settings.clone(),
             pauses: (
                 std_duration(general.resilient_component_base_backoff),
                 std_duration(general.resilient_component_max_backoff),
             ),
         };
-        client.start(shutdown);
+        client.start(runner.shutdown());
         Ok(())
     }
 }
 
 /// `grpcs://host:port`
-fn address(text: &str, settings: &ZoneKds) -> Result<Address> {
+fn address(text: &str, settings: &ZoneKds) -> Result<GlobalAddress> {
     let key = "multizone.zone.globalAddress";
     let uri: Uri = text.parse().map_err(|error| anyhow!("{key}: {text:?}: {error}"))?;
     let host = uri.host().filter(|host| !host.is_empty());
@@ -307,22 +275,18 @@ fn address(text: &str, settings: &ZoneKds) -> Result<Address> {
         _ => None,
     };
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    Ok(Address { host, port: uri.port_u16().unwrap_or(KDS_PORT), tls })
+    Ok(GlobalAddress { host, port: uri.port_u16().unwrap_or(KDS_PORT), tls })
 }
 
-fn trust(settings: &ZoneKds) -> Result<Trust> {
+fn trust(settings: &ZoneKds) -> Result<TrustedServers> {
     if settings.tls_skip_verify {
-        return Ok(Trust::Anybody);
+        return Ok(TrustedServers::Anybody);
     }
     let file = &settings.root_ca_file;
     if file.is_empty() {
-        return Ok(Trust::Machine);
+        return Ok(TrustedServers::Machine);
     }
     let failed = || format!("multizone.zone.kds.rootCaFile: {file}");
     let pem = std::fs::read_to_string(file).with_context(failed)?;
-    Ok(Trust::Certificates(certificates(&pem).with_context(failed)?))
-}
-
-fn count(limit: u32) -> usize {
-    usize::try_from(limit).unwrap_or(usize::MAX)
+    Ok(TrustedServers::Certificates(certificates(&pem).with_context(failed)?))
 }

@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, bail};
 use store::backup::Attachment;
 
-use super::{CERTIFICATE, KEY, Server, read, write};
+use super::{CERTIFICATE, KEY, TlsServer, read, write};
 use crate::{config::Config, storage::create_dir};
 
-/// What of the control plane is in a file beside the store and belongs into its backup.
+/// Files of the control plane beside the store that belong into its backup.
 pub fn files(config: &Config) -> Result<Vec<Attachment>> {
     let work_dir = config.work_dir();
     if !work_dir.join(CERTIFICATE).exists() {
@@ -18,10 +18,11 @@ pub fn files(config: &Config) -> Result<Vec<Attachment>> {
         .collect()
 }
 
-/// What a backup does not hold and a new machine needs, too.
+/// Files that a backup does not hold and a new machine needs, too.
 pub fn left_out(config: &Config) -> Vec<String> {
-    let given =
-        [Server::Api, Server::Proxies, Server::Zones].into_iter().filter_map(|server| server.given(config));
+    let given = [TlsServer::Api, TlsServer::Proxies, TlsServer::Zones]
+        .into_iter()
+        .filter_map(|server| server.given(config));
     let mut files: Vec<String> = given
         .flat_map(|(certificate, key)| [certificate, key])
         .map(|path| path.display().to_string())

@@ -5,22 +5,20 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use identity::certificate::Pair;
+use identity::certificate::CertificateAndKey;
 use jiff::Timestamp;
 use runtime::{
     Shutdown,
     metrics::CertificateExpiries,
-    tls::{ServerConfig, ServerTls, Switch},
+    tls::{CertificateSwitch, ServerConfig, ServerTls},
 };
+use serving::dp_server::{ServerCertificate, ShownCertificate};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{Server, check_xds_host};
-use crate::{
-    config::Config,
-    dp_server::{Certificate, ServerCertificate},
-};
+use super::{TlsServer, check_xds_host};
+use crate::config::Config;
 
-/// How long a replaced certificate may stay unnoticed; SIGHUP makes it quicker.
+/// Longest time that a replaced certificate stays unnoticed; SIGHUP makes it quicker.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// From now on SIGHUP does not end the process, which is what it does by default: `systemctl reload` may come while the
@@ -32,7 +30,7 @@ pub fn survive_hangups() -> Result<()> {
 /// TLS that follows the files of a server. `shown` is what proxies learn about the certificate, `expiries` the metric
 /// of when it expires.
 pub fn start(
-    server: Server,
+    server: TlsServer,
     config: &Config,
     tls: ServerTls,
     shown: Option<ServerCertificate>,
@@ -40,7 +38,7 @@ pub fn start(
     shutdown: &Shutdown,
 ) -> Result<Arc<ServerConfig>> {
     let (serving, switch) = tls.to_switched()?;
-    let current = Pair { certificate: tls.certificate_pem, key: tls.key_pem };
+    let current = CertificateAndKey { certificate: tls.certificate_pem, key: tls.key_pem };
     expiries.set(server.name(), current.check(Timestamp::now())?.not_after.as_second());
     let follower = Follower {
         server,
@@ -50,7 +48,7 @@ pub fn start(
         switch,
         shown,
         expiries,
-        xds_host: config.bootstrap_server.params.xds_host.clone(),
+        xds_host: config.serving.bootstrap_server.params.xds_host.clone(),
         failure: None,
     };
     let ending = shutdown.clone();
@@ -65,15 +63,15 @@ pub fn start(
 
 /// Follows the files of one server.
 struct Follower {
-    server: Server,
+    server: TlsServer,
     files: (PathBuf, PathBuf),
     is_generated: bool,
-    current: Pair,
-    switch: Switch,
+    current: CertificateAndKey,
+    switch: CertificateSwitch,
     shown: Option<ServerCertificate>,
     expiries: CertificateExpiries,
     xds_host: String,
-    /// Why the last look changed nothing, and whether the log says so.
+    /// Reason why the last look changed nothing, and true once the log says so.
     failure: Option<(String, bool)>,
 }
 
@@ -100,13 +98,15 @@ impl Follower {
             let text = tokio::fs::read_to_string(path).await;
             text.with_context(|| format!("cannot read {}", path.display()))
         };
-        let pair = Pair { certificate: read(&self.files.0).await?, key: read(&self.files.1).await? };
+        let pair =
+            CertificateAndKey { certificate: read(&self.files.0).await?, key: read(&self.files.1).await? };
         if pair == self.current {
             return Ok(());
         }
         let facts = pair.check(Timestamp::now())?;
-        let (expires, names) = (facts.not_after, facts.dns_names.join(","));
-        let certificate = Certificate { facts, pem: pair.certificate.clone() };
+        let expires = facts.not_after;
+        let names = facts.dns_names.join(",");
+        let certificate = ShownCertificate { facts, pem: pair.certificate.clone() };
         if self.shown.is_some() {
             check_xds_host(&self.xds_host, &certificate)?;
         }
@@ -116,7 +116,8 @@ impl Follower {
         if let Some(shown) = &self.shown {
             shown.replace(certificate);
         }
-        let (server, file) = (self.server.name(), self.files.0.display());
+        let server = self.server.name();
+        let file = self.files.0.display();
         tracing::info!(server, %file, %expires, names, "TLS certificate replaced");
         Ok(())
     }
@@ -130,7 +131,7 @@ impl Follower {
         if !self.is_generated || !self.current.is_early(now) {
             return Ok(());
         }
-        let stored = Pair { certificate: super::read(certificate)?, key: super::read(key)? };
+        let stored = CertificateAndKey { certificate: super::read(certificate)?, key: super::read(key)? };
         if stored.is_early(now) {
             super::generate(certificate, key, &self.xds_host, now)?;
         }
@@ -142,7 +143,8 @@ impl Follower {
         let known = self.failure.take().filter(|(text, _)| *text == why);
         let said = known.as_ref().is_some_and(|(_, said)| *said);
         if asked || (known.is_some() && !said) {
-            let (server, file) = (self.server.name(), self.files.0.display());
+            let server = self.server.name();
+            let file = self.files.0.display();
             tracing::warn!(server, %file, error = why, "cannot use the new TLS certificate; the previous one stays in use");
         }
         self.failure = Some((why, said || asked || known.is_some()));

@@ -1,6 +1,6 @@
 //! The settings of access: the users and groups that may do what others may not.
 
-use super::section::section;
+use settings::section;
 
 const ADMIN: &str = "mesh-system:admin";
 
@@ -13,8 +13,8 @@ fn anyone() -> Vec<String> {
 }
 
 section! {
-    /// Who may do what.
-    pub struct Access {
+    /// Rights of users and groups.
+    pub struct AccessSettings {
         section fixed: StaticAccess, "static";
     }
 }
@@ -56,7 +56,7 @@ macro_rules! allowed {
 
 allowed!(
     AdminResources,
-    " Who may read and write secrets, and change the mTLS settings of meshes.",
+    " Users who may read and write secrets, and change the mTLS settings of meshes.",
     admin(),
     admin(),
     "KUMA_ACCESS_STATIC_ADMIN_RESOURCES_USERS",
@@ -64,7 +64,7 @@ allowed!(
 );
 allowed!(
     GenerateDpToken,
-    " Who may generate dataplane tokens.",
+    " Users who may generate dataplane tokens.",
     admin(),
     admin(),
     "KUMA_ACCESS_STATIC_GENERATE_DP_TOKEN_USERS",
@@ -72,7 +72,7 @@ allowed!(
 );
 allowed!(
     GenerateUserToken,
-    " Who may generate user tokens.",
+    " Users who may generate user tokens.",
     admin(),
     admin(),
     "KUMA_ACCESS_STATIC_GENERATE_USER_TOKEN_USERS",
@@ -80,7 +80,7 @@ allowed!(
 );
 allowed!(
     GenerateZoneToken,
-    " Who may generate zone tokens.",
+    " Users who may generate zone tokens.",
     admin(),
     admin(),
     "KUMA_ACCESS_STATIC_GENERATE_ZONE_TOKEN_USERS",
@@ -88,7 +88,7 @@ allowed!(
 );
 allowed!(
     ViewConfigDump,
-    " Who may see the configuration of proxies: what they have, and what they would be sent.",
+    " Users who may see the configuration of proxies: what they have, and what they would be sent.",
     Vec::new(),
     anyone(),
     "KUMA_ACCESS_STATIC_VIEW_CONFIG_DUMP_USERS",
@@ -96,7 +96,7 @@ allowed!(
 );
 allowed!(
     ViewStats,
-    " Who may see the statistics of proxies.",
+    " Users who may see the statistics of proxies.",
     Vec::new(),
     anyone(),
     "KUMA_ACCESS_STATIC_VIEW_STATS_USERS",
@@ -104,7 +104,7 @@ allowed!(
 );
 allowed!(
     ViewClusters,
-    " Who may see the clusters of proxies.",
+    " Users who may see the clusters of proxies.",
     Vec::new(),
     anyone(),
     "KUMA_ACCESS_STATIC_VIEW_CLUSTERS_USERS",
@@ -112,7 +112,7 @@ allowed!(
 );
 allowed!(
     ControlPlaneMetadata,
-    " Who may see the configuration of the control plane.",
+    " Users who may see the configuration of the control plane.",
     Vec::new(),
     anyone(),
     "KUMA_ACCESS_STATIC_CONTROL_PLANE_METADATA_USERS",

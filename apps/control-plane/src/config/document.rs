@@ -8,12 +8,12 @@ use serde_saphyr::Spanned;
 
 /// A line and a column, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LineColumn {
     pub(super) line: u64,
     pub(super) column: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LineColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)
     }
@@ -21,32 +21,32 @@ impl fmt::Display for Place {
 
 /// A mapping, or anything else as a plain value.
 #[derive(Debug)]
-pub(super) enum Node {
-    Mapping(Vec<Pair>),
+pub(super) enum YamlNode {
+    Mapping(Vec<YamlEntry>),
     Value(Value),
 }
 
 /// A key, where it stands, and what it stands for.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(super) struct YamlEntry {
     pub(super) key: String,
-    pub(super) place: Place,
-    pub(super) node: Node,
+    pub(super) place: LineColumn,
+    pub(super) node: YamlNode,
 }
 
-impl Node {
+impl YamlNode {
     /// The node as a plain value, for those who do not care where it stands.
     pub(super) fn into_value(self) -> Value {
         match self {
-            Node::Value(value) => value,
-            Node::Mapping(pairs) => {
+            YamlNode::Value(value) => value,
+            YamlNode::Mapping(pairs) => {
                 Value::Object(pairs.into_iter().map(|pair| (pair.key, pair.node.into_value())).collect())
             }
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(NodeVisitor)
     }
@@ -55,58 +55,58 @@ impl<'de> Deserialize<'de> for Node {
 struct NodeVisitor;
 
 impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
+    type Value = YamlNode;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a YAML value")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
-        Ok(Node::Value(value.into()))
+    fn visit_bool<E>(self, value: bool) -> Result<YamlNode, E> {
+        Ok(YamlNode::Value(value.into()))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
-        Ok(Node::Value(value.into()))
+    fn visit_i64<E>(self, value: i64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Value(value.into()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
-        Ok(Node::Value(value.into()))
+    fn visit_u64<E>(self, value: u64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Value(value.into()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        Ok(Node::Value(value.into()))
+    fn visit_f64<E>(self, value: f64) -> Result<YamlNode, E> {
+        Ok(YamlNode::Value(value.into()))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
-        Ok(Node::Value(value.into()))
+    fn visit_str<E>(self, value: &str) -> Result<YamlNode, E> {
+        Ok(YamlNode::Value(value.into()))
     }
 
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Value(Value::Null))
+    fn visit_unit<E>(self) -> Result<YamlNode, E> {
+        Ok(YamlNode::Value(Value::Null))
     }
 
-    fn visit_none<E>(self) -> Result<Node, E> {
-        Ok(Node::Value(Value::Null))
+    fn visit_none<E>(self) -> Result<YamlNode, E> {
+        Ok(YamlNode::Value(Value::Null))
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
-        Node::deserialize(deserializer)
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<YamlNode, D::Error> {
+        YamlNode::deserialize(deserializer)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<YamlNode, A::Error> {
         let mut values = Vec::new();
-        while let Some(node) = items.next_element::<Node>()? {
+        while let Some(node) = items.next_element::<YamlNode>()? {
             values.push(node.into_value());
         }
-        Ok(Node::Value(Value::Array(values)))
+        Ok(YamlNode::Value(Value::Array(values)))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<YamlNode, A::Error> {
         let mut pairs = Vec::new();
-        while let Some((key, node)) = entries.next_entry::<Spanned<String>, Node>()? {
-            let place = Place { line: key.referenced.line(), column: key.referenced.column() };
-            pairs.push(Pair { key: key.value, place, node });
+        while let Some((key, node)) = entries.next_entry::<Spanned<String>, YamlNode>()? {
+            let place = LineColumn { line: key.referenced.line(), column: key.referenced.column() };
+            pairs.push(YamlEntry { key: key.value, place, node });
         }
-        Ok(Node::Mapping(pairs))
+        Ok(YamlNode::Mapping(pairs))
     }
 }

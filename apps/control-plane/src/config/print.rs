@@ -1,12 +1,9 @@
 //! Writes the configuration: as JSON, as the commented file of defaults, as the reference page.
 
 use serde_json::{Map, Value};
+use settings::{Entry, Leaf, Section};
 
-use super::{
-    Config,
-    section::{Entry, Leaf, Section},
-    without_effect,
-};
+use super::{Config, without_effect};
 
 const MASK: &str = "*****";
 

@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, fmt, path::Path};
 
 use anyhow::Context;
+use settings::{Entry, Leaf, Section, join};
 
 use super::{
     Config, check,
-    document::{Node, Pair},
+    document::{YamlEntry, YamlNode},
     nearest::nearest,
-    section::{Entry, Leaf, Section, join},
     without_effect,
 };
 
@@ -18,29 +18,29 @@ const NO_WORK_DIR: &str = "general.workDir (KUMA_GENERAL_WORK_DIR): must be set,
 
 /// A configuration, and what the operator should know about it.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     pub config: Config,
     pub warnings: Vec<String>,
 }
 
 /// Everything that is wrong with a configuration, one line each.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Problems(pub Vec<String>);
+pub struct InvalidConfig(pub Vec<String>);
 
-impl fmt::Display for Problems {
+impl fmt::Display for InvalidConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the configuration is not valid:")?;
         self.0.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for InvalidConfig {}
 
 /// Reads the file, if there is one, and applies the environment over it.
 pub fn load(
     file: Option<&Path>,
     environment: impl IntoIterator<Item = (String, String)>,
-) -> anyhow::Result<Loaded> {
+) -> anyhow::Result<LoadedConfig> {
     let text = match file {
         None => String::new(),
         Some(path) => std::fs::read_to_string(path)
@@ -50,7 +50,7 @@ pub fn load(
     let has_home = environment.iter().any(|(name, value)| name == "HOME" && !value.is_empty());
     let loaded = parse(&text, environment)?;
     if loaded.config.general.work_dir.is_empty() && !has_home {
-        return Err(Problems(vec![NO_WORK_DIR.to_owned()]).into());
+        return Err(InvalidConfig(vec![NO_WORK_DIR.to_owned()]).into());
     }
     Ok(loaded)
 }
@@ -59,13 +59,13 @@ pub fn load(
 pub fn parse(
     text: &str,
     environment: impl IntoIterator<Item = (String, String)>,
-) -> Result<Loaded, Problems> {
+) -> Result<LoadedConfig, InvalidConfig> {
     let mut config = Config::default();
     let mut reader = Reader::new(&mut config);
-    match serde_saphyr::from_str::<Option<Node>>(text) {
-        Ok(None | Some(Node::Value(serde_json::Value::Null))) => {}
-        Ok(Some(Node::Mapping(pairs))) => reader.mapping("", pairs),
-        Ok(Some(Node::Value(_))) => {
+    match serde_saphyr::from_str::<Option<YamlNode>>(text) {
+        Ok(None | Some(YamlNode::Value(serde_json::Value::Null))) => {}
+        Ok(Some(YamlNode::Mapping(pairs))) => reader.mapping("", pairs),
+        Ok(Some(YamlNode::Value(_))) => {
             reader.problems.push("the file must be a mapping of keys to values".to_owned());
         }
         Err(error) => reader.problems.push(format!("the file is not valid YAML: {error}")),
@@ -80,7 +80,7 @@ pub fn parse(
     let Reader { mut problems, warnings: others, .. } = reader;
     warnings.extend(others);
     check::check(&mut config, &mut problems, &mut warnings);
-    if problems.is_empty() { Ok(Loaded { config, warnings }) } else { Err(Problems(problems)) }
+    if problems.is_empty() { Ok(LoadedConfig { config, warnings }) } else { Err(InvalidConfig(problems)) }
 }
 
 struct Reader<'a> {
@@ -112,14 +112,14 @@ impl<'a> Reader<'a> {
         reader
     }
 
-    fn mapping(&mut self, path: &str, pairs: Vec<Pair>) {
+    fn mapping(&mut self, path: &str, pairs: Vec<YamlEntry>) {
         for pair in pairs {
             let path = join(path, &pair.key);
             self.pair(&path, pair);
         }
     }
 
-    fn pair(&mut self, path: &str, pair: Pair) {
+    fn pair(&mut self, path: &str, pair: YamlEntry) {
         let place = pair.place;
         if let Some(leaf) = self.leaves.iter_mut().find(|leaf| leaf.path == path) {
             let value = pair.node.into_value();
@@ -129,9 +129,9 @@ impl<'a> Reader<'a> {
             }
         } else if self.sections.contains(path) {
             match pair.node {
-                Node::Mapping(pairs) => self.mapping(path, pairs),
-                Node::Value(serde_json::Value::Null) => {}
-                Node::Value(value) => {
+                YamlNode::Mapping(pairs) => self.mapping(path, pairs),
+                YamlNode::Value(serde_json::Value::Null) => {}
+                YamlNode::Value(value) => {
                     self.problems
                         .push(format!("{place}: {path}: {value}: expected a mapping of keys to values"));
                 }

@@ -1,4 +1,4 @@
-//! What Kuma can be configured with and has no effect in this control plane.
+//! Settings of Kuma that have no effect in this control plane.
 //!
 //! A configuration written for Kuma must start here too. A setting that has Kuma's default is nothing to talk
 //! about; those that have another value are named together, in one warning.
@@ -7,9 +7,9 @@ mod table;
 
 use resources::duration::GoDuration;
 use serde_json::Value;
+use settings::join;
 
-pub use self::table::{ROWS, Row};
-use super::section::join;
+pub use self::table::{KumaSetting, ROWS};
 
 /// Branches of the file that are for Kubernetes alone. Kuma ignores them elsewhere, too. A setting of them that stands in
 /// the table is named all the same: it decides how proxies name what they have.
@@ -60,7 +60,7 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("KUMA_STORE_POSTGRES_TLS_ROOT_CERT_PATH", "KUMA_STORE_POSTGRES_TLS_CA_PATH"),
 ];
 
-/// Whether the key has no effect here and is a setting of Kuma's, or a section of such settings.
+/// True if the key has no effect here and is a setting of Kuma's, or a section of such settings.
 pub fn is_key(path: &str) -> bool {
     is_for_another_environment(path)
         || ROWS.iter().any(|(key, ..)| {
@@ -68,7 +68,7 @@ pub fn is_key(path: &str) -> bool {
         })
 }
 
-/// Whether Kuma's control plane knows this variable.
+/// True if Kuma's control plane knows this variable.
 pub fn is_variable(name: &str) -> bool {
     ROWS.iter().any(|(_, env, _)| *env == name) || starts_with_one_of(PREFIXES, name)
 }
@@ -104,7 +104,7 @@ pub(super) fn changed(path: &str, value: &Value) -> Vec<String> {
     }
 }
 
-/// Whether a variable has a value other than Kuma's default.
+/// True if a variable has a value other than Kuma's default.
 pub(super) fn is_changed(variable: &str, text: &str) -> bool {
     let Some((.., default)) = ROWS.iter().find(|(_, env, _)| *env == variable) else {
         return !is_nothing(&text.into());

@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{MetricType, counter::Counter, family::Family, histogram::Histogram},
 };
 use runtime::metrics::Metrics;
-use store::{Changes, Committed, Error, Outage, Snapshot, Store, Write};
+use store::{Bookmark, Changes, Committed, Error, Outage, Snapshot, Store, Write};
 use tokio::time::Instant;
 
 /// The alert `KumaStoreSlow` compares with 1.
@@ -27,7 +27,7 @@ struct Failure {
 }
 
 /// A store whose writes are measured.
-struct Metered {
+struct MeteredStore {
     inner: Arc<dyn Store>,
     durations: Family<Operation, Histogram>,
     errors: Family<Failure, Counter>,
@@ -37,7 +37,7 @@ struct Metered {
 pub fn metered(inner: Arc<dyn Store>, metrics: &Metrics) -> Arc<dyn Store> {
     let durations = Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
     // Named as in Kuma.
-    let help = "How long writes to the store took in seconds, by operation and type of resource";
+    let help = "Duration of writes to the store in seconds, by operation and type of resource";
     let durations = metrics.register("store", help, durations);
     let help = "Writes that the store refused, by operation and reason";
     let errors: Family<Failure, Counter> = metrics.register("store_errors", help, Family::default());
@@ -47,12 +47,13 @@ pub fn metered(inner: Arc<dyn Store>, metrics: &Metrics) -> Arc<dyn Store> {
             drop(errors.get_or_create(&Failure { operation, reason }));
         }
     }
-    let help = "Whether answers may be outdated because the store cannot be reached (1)";
+    let help =
+        "Reads of the store: 1 while answers may be outdated because it cannot be reached, 0 otherwise";
     metrics.register("store_stale", help, Stale(inner.clone()));
-    Arc::new(Metered { inner, durations, errors })
+    Arc::new(MeteredStore { inner, durations, errors })
 }
 
-impl Metered {
+impl MeteredStore {
     fn observe(&self, first: Option<Operation>, took: Duration) {
         if let Some(labels) = first {
             self.durations.get_or_create(&labels).observe(took.as_secs_f64());
@@ -64,11 +65,11 @@ impl Metered {
     }
 }
 
-/// How a write counts.
+/// Operation that a write counts as.
 fn operation(write: &Write) -> Operation {
     let operation = match write {
         Write::Create(_) | Write::Restore(_) => "create",
-        Write::Update { .. } => "update",
+        Write::Update { .. } | Write::Status { .. } => "update",
         Write::Delete { .. } | Write::DeleteUnlessOwner { .. } => "delete",
     };
     Operation { operation, resource_type: write.key().kind.name() }
@@ -87,7 +88,7 @@ fn reason(error: &Error) -> &'static str {
 }
 
 #[async_trait]
-impl Store for Metered {
+impl Store for MeteredStore {
     fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
         self.inner.snapshot()
     }
@@ -98,7 +99,8 @@ impl Store for Metered {
 
     /// A batch is one write to the disk or the database, so it is observed once, as its first part.
     async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
-        let (first, began) = (batch.first().map(operation), Instant::now());
+        let first = batch.first().map(operation);
+        let began = Instant::now();
         let outcome = self.inner.write(batch).await;
         let name = first.as_ref().map_or("create", |first| first.operation);
         self.observe(first, began.elapsed());
@@ -106,7 +108,8 @@ impl Store for Metered {
     }
 
     async fn write_each(&self, writes: Vec<Write>) -> Vec<Result<Committed, Error>> {
-        let (first, began) = (writes.first().map(operation), Instant::now());
+        let first = writes.first().map(operation);
+        let began = Instant::now();
         let operations: Vec<&'static str> = writes.iter().map(|write| operation(write).operation).collect();
         let outcomes = self.inner.write_each(writes).await;
         self.observe(first, began.elapsed());
@@ -130,8 +133,12 @@ impl Store for Metered {
         self.inner.changes()
     }
 
-    async fn latest(&self) -> Result<u64, Error> {
+    async fn latest(&self) -> Result<Bookmark, Error> {
         self.inner.latest().await
+    }
+
+    async fn reached(&self, bookmark: &Bookmark, patience: Duration) -> Result<(), Error> {
+        self.inner.reached(bookmark, patience).await
     }
 
     async fn caught_up(&self, patience: Duration) -> Result<Arc<Snapshot>, Error> {

@@ -11,7 +11,6 @@ use std::{
 };
 
 use async_trait::async_trait;
-use control_plane::dp_server::departures::Departures;
 use resources::{
     Key, Kind, Resource,
     kinds::{
@@ -20,6 +19,7 @@ use resources::{
     },
 };
 use serde_json::json;
+use serving::dp_server::departures::Departures;
 use store::{Changes, Committed, Error, Snapshot, Store, Write};
 use tonic::Code;
 use xds::{
@@ -29,17 +29,17 @@ use xds::{
 
 use crate::{
     impostors::bringing,
-    proxies::Server,
-    streams::{Next, Stream},
+    proxies::ProxyServer,
+    streams::{DeltaStream, Next},
     world::{SOON, dataplane, eventually, resource},
 };
 
 const LONG: Duration = Duration::from_secs(3600);
 const GRACE: Duration = Duration::from_millis(50);
 
-async fn server(deregistration_delay: Duration) -> Server {
-    let server = Server::new(false, deregistration_delay).await;
-    server.with(|context| context.departures = Departures::new(GRACE))
+async fn server(deregistration_delay: Duration) -> ProxyServer {
+    let server = ProxyServer::new(false, deregistration_delay).await;
+    server.with(|context| context.absence.departures = Departures::new(GRACE))
 }
 
 fn proxy(name: &str) -> Resource {
@@ -50,17 +50,17 @@ fn key(name: &str) -> Key {
     Key::new(Kind::Dataplane, "default", name)
 }
 
-fn stored(server: &Server, name: &str) -> Option<Arc<Resource>> {
+fn stored(server: &ProxyServer, name: &str) -> Option<Arc<Resource>> {
     server.world.store.snapshot().unwrap().get(&key(name)).cloned()
 }
 
-fn insight(server: &Server, name: &str) -> Option<DataplaneInsight> {
+fn insight(server: &ProxyServer, name: &str) -> Option<DataplaneInsight> {
     let key = Key::new(Kind::DataplaneInsight, "default", name);
     server.world.store.snapshot().unwrap().get(&key)?.spec.get().cloned()
 }
 
-/// Which inbounds are ready, by port.
-fn ready_inbounds(server: &Server, name: &str) -> Vec<u32> {
+/// Ports of the inbounds that are ready.
+fn ready_inbounds(server: &ProxyServer, name: &str) -> Vec<u32> {
     let Some(stored) = stored(server, name) else { return Vec::new() };
     let inbounds = stored.spec.get::<Dataplane>().unwrap().inbounds().to_vec();
     inbounds
@@ -71,8 +71,8 @@ fn ready_inbounds(server: &Server, name: &str) -> Vec<u32> {
 }
 
 /// A proxy that brings its Dataplane along and has what it asked for.
-async fn listening(server: &Server, dataplane: &Resource) -> Stream {
-    let mut stream = Stream::of(server, bringing(dataplane), None).await;
+async fn listening(server: &ProxyServer, dataplane: &Resource) -> DeltaStream {
+    let mut stream = DeltaStream::of(server, bringing(dataplane), None).await;
     stream.ask(Type::Cluster, &[]).await;
     assert_eq!(stream.response().await.0, Type::Cluster);
     stream.ask(Type::Listener, &[]).await;
@@ -109,8 +109,8 @@ impl Store for Counting {
 async fn a_proxy_that_is_away_is_not_called_and_called_again_when_it_is_back() {
     let writes = Arc::new(AtomicUsize::new(0));
     let counting = |store| Arc::new(Counting { store, writes: writes.clone() }) as Arc<dyn Store>;
-    let server = Server::on(false, LONG, counting).await;
-    let server = server.with(|context| context.departures = Departures::new(GRACE));
+    let server = ProxyServer::on(false, LONG, counting).await;
+    let server = server.with(|context| context.absence.departures = Departures::new(GRACE));
     let _others = (listening(&server, &proxy("a")).await, listening(&server, &proxy("b")).await);
     let stream = listening(&server, &proxy("web")).await;
     let before = writes.load(Ordering::Relaxed);
@@ -122,21 +122,22 @@ async fn a_proxy_that_is_away_is_not_called_and_called_again_when_it_is_back() {
 }
 
 /// The next response as it is, with the versions of what it holds.
-async fn versions(stream: &mut Stream) -> HashMap<String, String> {
+async fn versions(stream: &mut DeltaStream) -> HashMap<String, String> {
     let next = stream.next().await;
     let Next::Response(response) = next else { panic!("{next:?}") };
     let resources = response.decoded().unwrap();
     let versions = resources.into_iter().map(|resource| (resource.name, resource.version)).collect();
-    let (type_url, response_nonce) = (response.type_url, response.nonce);
+    let type_url = response.type_url;
+    let response_nonce = response.nonce;
     stream.send(DeltaRequest { type_url, response_nonce, ..DeltaRequest::default() }).await;
     versions
 }
 
 #[tokio::test]
-async fn a_proxy_that_comes_back_with_all_it_needs_is_called_without_being_sent_anything() {
+async fn a_proxy_that_comes_back_with_everything_is_called_and_sent_nothing() {
     let server = server(LONG).await;
     let _others = (listening(&server, &proxy("a")).await, listening(&server, &proxy("b")).await);
-    let mut stream = Stream::of(&server, bringing(&proxy("web")), None).await;
+    let mut stream = DeltaStream::of(&server, bringing(&proxy("web")), None).await;
     stream.ask(Type::Cluster, &[]).await;
     let clusters = versions(&mut stream).await;
     stream.ask(Type::Listener, &[]).await;
@@ -145,7 +146,7 @@ async fn a_proxy_that_comes_back_with_all_it_needs_is_called_without_being_sent_
     drop(stream);
     eventually("it is not called", || server.is_ready("web") == Some(false)).await;
 
-    let mut back = Stream::of(&server, Node::default(), None).await;
+    let mut back = DeltaStream::of(&server, Node::default(), None).await;
     let node = Some(bringing(&proxy("web")));
     let request = |kind: Type, node, initial_resource_versions| DeltaRequest {
         node,
@@ -192,7 +193,7 @@ async fn a_dataplane_stored_by_an_operator_says_what_the_operator_said() {
     let _others = (listening(&server, &proxy("a")).await, listening(&server, &proxy("b")).await);
     server.world.put([proxy("stored")]).await;
     let mut stream =
-        Stream::of(&server, Node { id: "default.stored".to_owned(), ..Node::default() }, None).await;
+        DeltaStream::of(&server, Node { id: "default.stored".to_owned(), ..Node::default() }, None).await;
     stream.ask(Type::Cluster, &[]).await;
     assert_eq!(stream.response().await.0, Type::Cluster);
     drop(stream);
@@ -210,9 +211,9 @@ fn two_inbounds() -> Resource {
 }
 
 #[tokio::test]
-async fn an_inbound_whose_listener_the_proxy_refuses_is_not_called_until_it_takes_it() {
-    let server = Server::impatient().await;
-    let mut stream = Stream::of(&server, bringing(&two_inbounds()), None).await;
+async fn an_inbound_with_a_rejected_listener_is_not_called_until_accepted() {
+    let server = ProxyServer::impatient().await;
+    let mut stream = DeltaStream::of(&server, bringing(&two_inbounds()), None).await;
     stream.ask(Type::Cluster, &[]).await;
     assert_eq!(stream.response().await.0, Type::Cluster);
     stream.ask(Type::Listener, &[]).await;
@@ -256,7 +257,7 @@ async fn a_deleted_dataplane_is_brought_back_by_its_proxy() {
 
     server.world.put([proxy("stored")]).await;
     let node = Node { id: "default.stored".to_owned(), ..Node::default() };
-    let mut stream = Stream::of(&server, node, None).await;
+    let mut stream = DeltaStream::of(&server, node, None).await;
     stream.ask(Type::Cluster, &[]).await;
     assert_eq!(stream.response().await.0, Type::Cluster);
     server.world.delete(Kind::Dataplane, "default", "stored").await;

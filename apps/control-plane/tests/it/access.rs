@@ -35,7 +35,7 @@ fn is_root() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_local_call_is_an_administrators_only_if_its_process_is_roots_or_of_the_control_planes_user() {
+async fn a_local_administrator_is_root_or_the_user_of_the_control_plane() {
     let directory = tempdir().unwrap();
     let running = start(config(directory.path(), StoreType::Memory)).await;
     let http = running.http.unwrap();

@@ -97,7 +97,7 @@ async fn a_mesh_can_do_without_the_default_policies_but_not_without_its_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kumas_setting_of_reachable_services_enforces_where_nothing_else_is_said() {
+async fn kumas_setting_of_reachable_services_enforces_by_default() {
     let directory = tempdir().unwrap();
     let mut config = config(directory.path(), StoreType::Memory);
     config.experimental.auto_reachable_services = true;
@@ -147,7 +147,7 @@ async fn creating_defaults_can_be_switched_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_global_control_plane_names_synchronised_services_and_a_federated_zone_waits_for_its_mesh() {
+async fn a_global_names_synchronised_services_and_a_zone_waits_for_its_mesh() {
     let directory = tempdir().unwrap();
     let mut global = config(directory.path(), StoreType::Memory);
     global.mode = Mode::Global;
@@ -164,7 +164,7 @@ async fn a_global_control_plane_names_synchronised_services_and_a_federated_zone
     running.finish().await;
 
     let mut zone = config(directory.path(), StoreType::Memory);
-    zone.multizone.zone.global_address = "grpcs://global:5685".to_owned();
+    zone.synchronisation.multizone.zone.global_address = "grpcs://global:5685".to_owned();
     let running = start(zone).await;
     assert!(names(&running, "/meshes").await.is_empty());
     assert_eq!(
@@ -175,7 +175,7 @@ async fn a_global_control_plane_names_synchronised_services_and_a_federated_zone
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn https_answers_with_the_generated_certificate_and_a_restart_keeps_everything() {
+async fn https_has_the_generated_certificate_and_a_restart_keeps_everything() {
     let directory = tempdir().unwrap();
     let settings = config(directory.path(), StoreType::Sqlite);
     let running = start(settings.clone()).await;
@@ -274,11 +274,11 @@ async fn a_client_certificate_from_the_directory_makes_an_administrator() {
 async fn the_servers_for_proxies_and_zones_listen_at_their_interface() {
     let directory = tempdir().unwrap();
     let mut zone = config(directory.path(), StoreType::Memory);
-    zone.dp_server.interface = "127.0.0.1".parse().unwrap();
+    zone.serving.dp_server.interface = "127.0.0.1".parse().unwrap();
     let mut global = config(directory.path(), StoreType::Memory);
     global.mode = Mode::Global;
-    global.multizone.global.kds.interface = "127.0.0.1".parse().unwrap();
-    global.multizone.global.kds.grpc_port = 0;
+    global.synchronisation.multizone.global.kds.interface = "127.0.0.1".parse().unwrap();
+    global.synchronisation.multizone.global.kds.grpc_port = 0;
     for config in [zone, global] {
         let running = start(config).await;
         let addresses = [running.dp_server, running.kds];

@@ -1,16 +1,16 @@
-//! What a bootstrap says, field by field, as the settings, the agent and the Dataplane decide.
+//! Fields of a bootstrap, as the settings, the agent and the Dataplane decide.
 
 use std::time::Duration;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use control_plane::dp_server::Certificate;
 use http::StatusCode;
 use serde_json::{Value, json};
+use serving::dp_server::ShownCertificate;
 
 use resources::{Key, Kind};
 
 use crate::{
-    proxies::{Server, asking, refused},
+    proxies::{ProxyServer, asking, refused},
     world::resource,
 };
 
@@ -43,7 +43,7 @@ fn builtin_gateway() -> Value {
 #[tokio::test]
 async fn the_admin_interface_listens_at_a_socket_unless_that_is_switched_off() {
     let socket = "/tmp/web/kuma-envoy-admin.sock";
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     let bootstrap = server.bootstrap(asking(|_| ())).await;
     assert_eq!(bootstrap["admin"]["address"], json!({ "pipe": { "path": socket, "mode": 0o600 } }));
     assert_eq!(metadata(&bootstrap)["dataplane.admin.socketPath"], socket);
@@ -54,8 +54,8 @@ async fn the_admin_interface_listens_at_a_socket_unless_that_is_switched_off() {
     let port = json!({ "socketAddress": { "address": "127.0.0.1", "portValue": 9901 } });
     assert_eq!(homeless["admin"]["address"], port);
 
-    let server = Server::configured(|config| {
-        let params = &mut config.bootstrap_server.params;
+    let server = ProxyServer::configured(|config| {
+        let params = &mut config.serving.bootstrap_server.params;
         params.envoy_admin_unix_socket = false;
         params.admin_address = "127.0.0.9".to_owned();
         params.admin_access_log_path = "/var/log/admin.log".to_owned();
@@ -70,15 +70,16 @@ async fn the_admin_interface_listens_at_a_socket_unless_that_is_switched_off() {
 }
 
 #[tokio::test]
-async fn the_port_of_the_admin_interface_is_the_dataplanes_or_the_default_and_zero_means_none() {
-    let server = Server::configured(|_| ()).await;
+async fn the_admin_port_is_the_dataplanes_or_the_default_and_zero_means_none() {
+    let server = ProxyServer::configured(|_| ()).await;
     for (admin, port) in
         [(json!({ "port": 9999 }), "9999"), (json!({ "port": 0 }), "9901"), (json!({}), "9901")]
     {
         let bootstrap = server.bootstrap(inbound(admin)).await;
         assert_eq!(metadata(&bootstrap)["dataplane.admin.port"], port);
     }
-    let server = Server::configured(|config| config.bootstrap_server.params.admin_port = 0).await;
+    let server =
+        ProxyServer::configured(|config| config.serving.bootstrap_server.params.admin_port = 0).await;
     let bootstrap = server.bootstrap(asking(|_| ())).await;
     assert_eq!(bootstrap["admin"], Value::Null);
     let keys = metadata(&bootstrap).as_object().unwrap().keys();
@@ -89,8 +90,8 @@ async fn the_port_of_the_admin_interface_is_the_dataplanes_or_the_default_and_ze
 
 #[tokio::test]
 async fn the_host_of_the_settings_wins_over_the_host_the_agent_used() {
-    let server = Server::configured(|config| {
-        let params = &mut config.bootstrap_server.params;
+    let server = ProxyServer::configured(|config| {
+        let params = &mut config.serving.bootstrap_server.params;
         (params.xds_host, params.xds_port) = ("::1".to_owned(), 15678);
         params.xds_connect_timeout = "1500ms".parse().unwrap();
     })
@@ -121,8 +122,8 @@ async fn the_host_of_the_settings_wins_over_the_host_the_agent_used() {
 }
 
 #[tokio::test]
-async fn the_sink_of_access_logs_comes_before_the_control_plane_and_names_are_looked_up() {
-    let server = Server::configured(|_| ()).await;
+async fn the_access_log_sink_precedes_the_control_plane_and_names_are_resolved() {
+    let server = ProxyServer::configured(|_| ()).await;
     let bootstrap = server.bootstrap(asking(|_| ())).await;
     let clusters = &bootstrap["staticResources"]["clusters"];
     assert_eq!(
@@ -135,7 +136,7 @@ async fn the_sink_of_access_logs_comes_before_the_control_plane_and_names_are_lo
 
 #[tokio::test]
 async fn paths_of_sockets_are_cut_where_the_system_would_refuse_them() {
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     let long = format!("/tmp/{}", "ä".repeat(80));
     let bootstrap = server.bootstrap(asking(|request| request["workdir"] = json!(long))).await;
     let endpoint =
@@ -153,16 +154,16 @@ async fn paths_of_sockets_are_cut_where_the_system_would_refuse_them() {
 #[tokio::test]
 async fn a_token_in_a_file_is_read_by_envoy_when_that_is_switched_on() {
     let request = || asking(|request| request["dataplaneTokenPath"] = json!("/tmp/web/token"));
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     let inline = server.bootstrap(request()).await;
     for service in ["/dynamicResources/adsConfig", "/hdsConfig"] {
         let metadata = &inline.pointer(service).unwrap()["grpcServices"][0]["initialMetadata"];
         assert_eq!(metadata, &json!([{ "key": "authorization", "value": "a-token" }]));
     }
 
-    let server = Server::configured(|config| {
-        config.dp_server.authn.enable_reloadable_tokens = true;
-        config.bootstrap_server.params.xds_grpc_max_receive_message_bytes = 1234;
+    let server = ProxyServer::configured(|config| {
+        config.serving.dp_server.authn.enable_reloadable_tokens = true;
+        config.serving.bootstrap_server.params.xds_grpc_max_receive_message_bytes = 1234;
     })
     .await;
     let reloaded = server.bootstrap(request()).await;
@@ -198,20 +199,20 @@ async fn a_token_in_a_file_is_read_by_envoy_when_that_is_switched_on() {
 
 #[tokio::test]
 async fn health_discovery_is_asked_for_unless_it_is_switched_off() {
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     let bootstrap = server.bootstrap(asking(|_| ())).await;
     let hds = &bootstrap["hdsConfig"];
     assert_eq!((&hds["apiType"], &hds["transportApiVersion"]), (&json!("GRPC"), &json!("V3")));
     assert_eq!(hds["setNodeOnFirstMessageOnly"], true);
     assert_eq!(hds["grpcServices"][0]["envoyGrpc"]["clusterName"], "ads_cluster");
-    let server = Server::configured(|config| config.dp_server.hds.enabled = false).await;
+    let server = ProxyServer::configured(|config| config.serving.dp_server.hds.enabled = false).await;
     assert_eq!(server.bootstrap(asking(|_| ())).await["hdsConfig"], Value::Null);
 }
 
 #[tokio::test]
 async fn a_builtin_gateway_defends_itself() {
-    let server = Server::configured(|config| {
-        config.proxy.gateway.global_downstream_max_connections = 35_678;
+    let server = ProxyServer::configured(|config| {
+        config.serving.proxy.gateway.global_downstream_max_connections = 35_678;
     })
     .await;
     assert_eq!(server.bootstrap(asking(|_| ())).await["overloadManager"], Value::Null);
@@ -227,7 +228,8 @@ async fn a_builtin_gateway_defends_itself() {
     let mut request = builtin_gateway();
     request["resources"] = json!({ "maxHeapSizeBytes": 1_000_000 });
     let server =
-        Server::configured(|config| config.proxy.gateway.global_downstream_max_connections = 0).await;
+        ProxyServer::configured(|config| config.serving.proxy.gateway.global_downstream_max_connections = 0)
+            .await;
     let manager = &server.bootstrap(request).await["overloadManager"];
     let connections = &manager["resourceMonitors"][0]["typedConfig"]["maxActiveDownstreamConnections"];
     let heap = &manager["resourceMonitors"][1]["typedConfig"]["maxHeapSizeBytes"];
@@ -238,7 +240,7 @@ async fn a_builtin_gateway_defends_itself() {
 
 #[tokio::test]
 async fn metadata_says_what_the_agent_said() {
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     let told = asking(|request| {
         for (key, value) in [
             ("dnsPort", json!(15053)),
@@ -277,7 +279,7 @@ async fn metadata_says_what_the_agent_said() {
 
 #[tokio::test]
 async fn what_is_empty_may_be_null_and_is_left_out_where_kuma_leaves_it_out() {
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     let told = asking(|request| {
         for key in
             ["features", "dynamicMetadata", "version", "resources", "metricsResources", "dataplaneTokenPath"]
@@ -307,7 +309,7 @@ async fn what_is_empty_may_be_null_and_is_left_out_where_kuma_leaves_it_out() {
 
 #[tokio::test]
 async fn a_certificate_that_cannot_vouch_for_the_control_plane_is_refused() {
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     let with = |pem: &str| asking(|request| request["caCert"] = json!(pem));
     refused(&server, "localhost", with("no certificate"), 400, &["caCert", "not PEM"]).await;
     let names = ["other".to_owned()];
@@ -328,7 +330,7 @@ async fn a_certificate_that_cannot_vouch_for_the_control_plane_is_refused() {
     }
 }
 
-/// Whom Envoy trusts to vouch for the control plane.
+/// Authorities that Envoy trusts to vouch for the control plane.
 fn trusted(bootstrap: &Value) -> String {
     let context = &bootstrap["staticResources"]["secrets"][0]["validationContext"];
     context["trustedCa"]["inlineBytes"].as_str().unwrap().to_owned()
@@ -336,20 +338,20 @@ fn trusted(bootstrap: &Value) -> String {
 
 #[tokio::test]
 async fn a_certificate_that_was_replaced_is_the_one_that_new_proxies_trust() {
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     let names = ["localhost".to_owned()];
     let now = jiff::Timestamp::now();
     let usage = identity::certificate::Usage::Server;
     let pair = identity::certificate::self_signed(usage, &names, &[], now).unwrap();
     let facts = pair.check(now).unwrap();
-    server.context.certificate.replace(Certificate { facts, pem: pair.certificate.clone() });
+    server.context.certificate.replace(ShownCertificate { facts, pem: pair.certificate.clone() });
     let bootstrap = server.bootstrap(asking(|_| ())).await;
     assert_eq!(trusted(&bootstrap), BASE64_STANDARD.encode(&pair.certificate));
 }
 
 #[tokio::test]
 async fn a_request_that_is_too_long_is_refused_before_it_is_read() {
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     let long = asking(|request| request["dynamicMetadata"] = json!({ "a": "b".repeat(1 << 20) }));
     let (status, _, _) = server.post("/bootstrap", &[("host", "localhost:5678")], long).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
@@ -357,7 +359,7 @@ async fn a_request_that_is_too_long_is_refused_before_it_is_read() {
 
 #[tokio::test]
 async fn a_value_of_the_wrong_type_is_refused_by_its_place_and_not_quoted() {
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     // The helper looks for the token in the answer.
     let wrong = asking(|request| request["version"] = json!("a-token"));
     refused(&server, "localhost", wrong, 400, &["wrong type at line 1, column"]).await;
@@ -365,7 +367,7 @@ async fn a_value_of_the_wrong_type_is_refused_by_its_place_and_not_quoted() {
 
 #[tokio::test]
 async fn envoy_keeps_the_statistics_that_the_profile_of_a_mesh_metric_wants() {
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     let bootstrap = server.bootstrap(asking(|_| ())).await;
     assert_eq!(bootstrap["statsConfig"]["statsMatcher"], Value::Null);
     assert_eq!(metadata(&bootstrap)["statistics"], Value::Null);
@@ -400,7 +402,7 @@ async fn envoy_keeps_the_statistics_that_the_profile_of_a_mesh_metric_wants() {
 
 #[tokio::test]
 async fn labels_of_kuma_are_left_to_an_agent_that_makes_them() {
-    let server = Server::configured(|_| ()).await;
+    let server = ProxyServer::configured(|_| ()).await;
     let tags = async |features: Value| {
         let bootstrap = server.bootstrap(asking(|request| request["features"] = features)).await;
         let tags = bootstrap["statsConfig"]["statsTags"].as_array().unwrap().clone();
@@ -424,7 +426,7 @@ async fn labels_of_kuma_are_left_to_an_agent_that_makes_them() {
 
 #[tokio::test]
 async fn an_agent_that_reports_no_readiness_is_not_asked_for_it() {
-    let server = Server::new(false, Duration::ZERO).await;
+    let server = ProxyServer::new(false, Duration::ZERO).await;
     for (told, expect) in [(json!(0), json!(null)), (json!(null), json!("9902"))] {
         let bootstrap = server.bootstrap(asking(|r| r["readinessPort"] = told)).await;
         assert_eq!(bootstrap["node"]["metadata"]["dataplane.readinessReporter.port"], expect);
@@ -433,7 +435,7 @@ async fn an_agent_that_reports_no_readiness_is_not_asked_for_it() {
 
 #[tokio::test]
 async fn names_follow_the_unified_naming_of_the_agent() {
-    let server = Server::new(false, Duration::ZERO).await;
+    let server = ProxyServer::new(false, Duration::ZERO).await;
     let clusters = |bootstrap: &Value| -> Vec<String> {
         let all = bootstrap["staticResources"]["clusters"].as_array();
         all.unwrap().iter().map(|cluster| cluster["name"].as_str().unwrap().to_owned()).collect()

@@ -3,10 +3,10 @@
 use std::{fs, path::Path, process::Command, sync::Arc, time::Duration};
 
 use control_plane::{boot::Running, config::setting::StoreType};
-use identity::certificate::{Pair, Usage, self_signed};
+use identity::certificate::{CertificateAndKey, Usage, self_signed};
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use runtime::tls::{Trust, certificates, client_config};
+use runtime::tls::{TrustedServers, certificates, client_config};
 use rustls::pki_types::ServerName;
 use tempfile::tempdir;
 use tokio::{
@@ -36,28 +36,28 @@ impl Authority {
         Authority { pem, issuer: Issuer::new(params, key) }
     }
 
-    fn sign(&self) -> Pair {
+    fn sign(&self) -> CertificateAndKey {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Pair { certificate, key: key.serialize_pem() }
+        CertificateAndKey { certificate, key: key.serialize_pem() }
     }
 }
 
-fn put(folder: &Path, pair: &Pair) {
+fn put(folder: &Path, pair: &CertificateAndKey) {
     fs::write(folder.join("tls.crt"), &pair.certificate).unwrap();
     fs::write(folder.join("tls.key"), &pair.key).unwrap();
 }
 
 /// Connects as agents do that trust these certificates.
 async fn connect(port: u16, trusted: &str) -> std::io::Result<TlsStream<TcpStream>> {
-    let trust = Trust::Certificates(certificates(trusted).unwrap());
+    let trust = TrustedServers::Certificates(certificates(trusted).unwrap());
     let connector = TlsConnector::from(Arc::new(client_config(trust, b"http/1.1").unwrap()));
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     connector.connect(ServerName::try_from("localhost").unwrap(), stream).await
 }
 
-/// Whether a request on this connection is answered.
+/// True if a request on this connection is answered.
 async fn is_served(connection: &mut TlsStream<TcpStream>) -> bool {
     let request = b"POST /drain HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
     if connection.write_all(request).await.is_err() {
@@ -86,9 +86,11 @@ async fn wait_until_trusted(running: &Running, trusted: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificate_and_authority_are_exchanged_without_a_restart_or_a_lost_connection() {
-    let (work, files) = (tempdir().unwrap(), tempdir().unwrap());
-    let (old, new) = (Authority::new("old"), Authority::new("new"));
+async fn certificate_and_authority_change_without_restart_or_lost_connection() {
+    let work = tempdir().unwrap();
+    let files = tempdir().unwrap();
+    let old = Authority::new("old");
+    let new = Authority::new("new");
     put(files.path(), &old.sign());
     let mut settings = config(work.path(), StoreType::Memory);
     let path = |name: &str| files.path().join(name).to_str().unwrap().to_owned();
@@ -111,7 +113,7 @@ async fn certificate_and_authority_are_exchanged_without_a_restart_or_a_lost_con
     assert!(connect(port, &old.pem).await.is_err(), "agents that trust the old authority only are late");
 
     // What cannot be used changes nothing, and SIGHUP has files looked at without waiting.
-    put(files.path(), &Pair { key: "scribble".to_owned(), ..old.sign() });
+    put(files.path(), &CertificateAndKey { key: "scribble".to_owned(), ..old.sign() });
     hang_up();
     assert!(connect(port, &new.pem).await.is_ok());
     put(files.path(), &old.sign());

@@ -21,7 +21,7 @@ pub fn config(work_dir: &Path, kind: StoreType) -> Config {
     (config.api_server.http.interface, config.api_server.http.port) = (local, 0);
     (config.api_server.https.interface, config.api_server.https.port) = (local, 0);
     (config.diagnostics.interface, config.diagnostics.server_port) = (local, 0);
-    config.dp_server.port = 0;
+    config.serving.dp_server.port = 0;
     config
 }
 
@@ -29,7 +29,7 @@ pub async fn start(config: Config) -> Running {
     boot::start(config).await.unwrap()
 }
 
-/// Why a control plane refuses to start.
+/// Reason for which a control plane refuses to start.
 pub async fn refusal(config: Config) -> String {
     format!("{:#}", boot::start(config).await.unwrap_err())
 }

@@ -107,7 +107,7 @@ fn a_refused_token_of_a_proxy_is_logged_with_the_address_and_the_reason() {
 }
 
 #[test]
-fn the_log_of_a_start_says_which_control_plane_it_is_and_where_its_store_is() {
+fn the_log_of_a_start_names_the_control_plane_and_its_store() {
     let directory = tempdir().unwrap();
     let (_started, lines) = started(directory.path(), &[("KUMA_MULTIZONE_ZONE_NAME", "east")]);
     let start = &lines[0];
@@ -181,7 +181,8 @@ fn without_a_home_and_a_work_directory_nothing_is_stored_anywhere() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_exported_is_imported_verbatim() {
-    let (one, other) = (tempdir().unwrap(), tempdir().unwrap());
+    let one = tempdir().unwrap();
+    let other = tempdir().unwrap();
     let running = start(config(one.path(), StoreType::Sqlite)).await;
     assert_eq!(put(&running, "/meshes/demo", json!({ "type": "Mesh", "name": "demo" })).await, 201);
     let before = (get(&running, "/meshes").await, get(&running, "/global-secrets").await);
@@ -208,7 +209,8 @@ fn text(path: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_trust_a_control_plane_that_was_restored_in_another_folder() {
-    let (one, other) = (tempdir().unwrap(), tempdir().unwrap());
+    let one = tempdir().unwrap();
+    let other = tempdir().unwrap();
     let running = start(config(one.path(), StoreType::Sqlite)).await;
     let trusted = text(&one.path().join("kuma-cp.crt"));
     // The control plane runs while it is backed up, so its database is in use.

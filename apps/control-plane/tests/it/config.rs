@@ -2,14 +2,14 @@ use std::{fs, path::PathBuf};
 
 use control_plane::config::{
     Config, print,
-    section::{Entry, Section},
     setting::{Mode, StoreType},
-    source::{Loaded, load, parse},
+    source::{LoadedConfig, load, parse},
     without_effect,
 };
 use serde_json::{Value, json};
+use settings::{Entry, Section};
 
-fn read(yaml: &str, environment: &[(&str, &str)]) -> Result<Loaded, String> {
+fn read(yaml: &str, environment: &[(&str, &str)]) -> Result<LoadedConfig, String> {
     let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     parse(yaml, environment).map_err(|problems| problems.to_string())
 }
@@ -131,6 +131,7 @@ fn another(path: &str, default: &Value) -> (String, Value) {
         ("ipam.meshService.cidr", _) => text("10.1.0.0/16"),
         ("ipam.meshExternalService.cidr", _) => text("10.2.0.0/16"),
         ("ipam.meshMultiZoneService.cidr", _) => text("10.3.0.0/16"),
+        ("ipam.ipv6CIDR", _) => text("fd00:9::/96"),
         ("bootstrapServer.params.adminAddress", _) => text("127.0.0.9"),
         ("multizone.sni.formats", _) => ("kri,hashed".to_owned(), json!(["kri", "hashed"])),
         ("dnsServer.CIDR", _) => text("10.9.0.0/16"),
@@ -295,6 +296,15 @@ fn ranges_of_addresses_that_cannot_work_are_refused() {
         &[("KUMA_IPAM_MESH_SERVICE_CIDR", "fd00::/64")],
         &["KUMA_IPAM_MESH_SERVICE_CIDR", "241.0.0.0/8"],
     );
+    for (range, problem) in [
+        ("fd00:240::/64", "64 bits and needs 96"),
+        ("fd00::1/96", "did you mean fd00::/96?"),
+        ("2001:db8::/96", "not a unique local address (fc00::/7)"),
+        ("241.0.0.0/8", "such as fd00:"),
+    ] {
+        refused(&format!("ipam: {{ipv6CIDR: '{range}'}}\n"), &[], &["ipam.ipv6CIDR", range, problem]);
+    }
+    refused("", &[("KUMA_IPAM_IPV6_CIDR", "fd00::/8")], &["KUMA_IPAM_IPV6_CIDR", "fd00::/8", "8 bits"]);
 }
 
 /// A document with one key.
@@ -405,7 +415,7 @@ fn what_would_make_a_bootstrap_or_a_check_that_envoy_refuses_is_refused() {
 }
 
 #[test]
-fn a_variable_nobody_knows_is_a_warning_with_a_hint_and_other_programs_are_left_alone() {
+fn an_unknown_variable_is_a_warning_with_a_hint_if_it_is_for_kuma_cp() {
     let environment =
         [("KUMA_STORE_TPYE", "memory"), ("KUMA_LUNCH", "12"), ("KUMA_DATAPLANE_NAME", "x"), ("HOME", "/")];
     let warnings = read("", &environment).unwrap().warnings;
@@ -470,13 +480,13 @@ fn the_guide_to_security_names_settings_that_exist() {
 }
 
 #[test]
-fn the_range_of_hostnames_may_contain_those_of_services_and_must_leave_enough() {
+fn the_range_of_hostnames_may_contain_services_and_must_leave_room() {
     let pool = |cidr: &str| {
         let config = read(&format!("dnsServer:\n  CIDR: {cidr}\n"), &[]).unwrap().config;
-        config.dns_server.pool(&config.ipam).unwrap().size()
+        config.reconcilers.dns_server.pool(&config.reconcilers.ipam).unwrap().size()
     };
     let config = Config::default();
-    assert_eq!(config.dns_server.pool(&config.ipam).unwrap().size(), 1 << 24);
+    assert_eq!(config.reconcilers.dns_server.pool(&config.reconcilers.ipam).unwrap().size(), 1 << 24);
     assert_eq!(pool("240.0.0.0/4"), 13 * (1 << 24) - 1);
     assert_eq!(pool("10.9.0.0/16"), 1 << 16);
     for cidr in ["242.0.0.0/8", "10.0.0.0/24"] {

@@ -1,21 +1,24 @@
-//! What is wrong, asked of a control plane: policies, proxies and services, each as long as it is wrong.
+//! Findings of a control plane: policies, proxies and services, each as long as it is wrong.
 
 use std::sync::Arc;
 
-use control_plane::{config::setting::StoreType, findings::Findings, mesh_services, push::Work};
+use control_plane::config::setting::StoreType;
 use identity::ca::{Files, builtin, bundled};
+use inspection::findings::Findings;
 use jiff::Timestamp;
+use reconcilers::mesh_services;
 use resources::{
     Key, Kind, Resource,
     finding::{Code, Finding},
 };
 use runtime::metrics::Metrics;
 use serde_json::{Value, json};
+use serving::push::PendingWork;
 use store::Memory;
 
 use crate::{
     client::{config, get, put, start},
-    world::{World, dataplane, mesh, registrar, resource, service, traits},
+    world::{World, dataplane, mesh, registrar, resource, runner, service, traits},
 };
 
 /// A page of the reference, the same as the table of codes.
@@ -30,7 +33,8 @@ fn the_reference_of_findings_is_up_to_date() {
          found by the control plane that they are connected to, all others by every control plane.\n",
     );
     for code in Code::ALL {
-        let (meaning, fix) = (code.meaning(), code.fix());
+        let meaning = code.meaning();
+        let fix = code.fix();
         page.push_str(&format!("\n## {code}\n\n**{}.** {meaning}\n\n{fix}\n", code.severity()));
     }
     crate::config::committed("findings.md", &page);
@@ -48,7 +52,7 @@ impl Found {
         let metrics = Metrics::default();
         let findings = Findings::new(world.store.clone(), world.push.clone(), Files::default(), &metrics);
         world.push.start(&world.shutdown);
-        findings.start(&world.shutdown);
+        findings.start(&runner(&world.store, &world.shutdown));
         Found { world, findings, metrics }
     }
 
@@ -77,7 +81,7 @@ async fn what_a_connected_proxy_cannot_have_is_found_until_it_can_or_leaves() {
     world.put([mesh("default", ""), dataplane("default", "web", "192.0.2.1", "web", &["backend"])]).await;
     assert_eq!(findings.list("default", Timestamp::now(), |_| true), [], "its proxy is not there");
     let connected = world.push.connect(traits("default", "web"));
-    let current = connected.compute(Work::Everything, None).await;
+    let current = connected.compute(PendingWork::Everything, None).await;
     let found = findings.list("default", Timestamp::now(), |_| true);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(
@@ -88,10 +92,10 @@ async fn what_a_connected_proxy_cannot_have_is_found_until_it_can_or_leaves() {
     let line = r#"findings{mesh="default",code="unknown-destination",severity="warning"} 1"#;
     assert!(shown.contains(line), "{shown}");
     world.put([service("default", "backend", &[])]).await;
-    let _now = connected.compute(Work::Outbounds, current.as_ref()).await;
+    let _now = connected.compute(PendingWork::Outbounds, current.as_ref()).await;
     assert_eq!(findings.list("default", Timestamp::now(), |_| true), []);
     world.delete(Kind::MeshService, "default", "backend").await;
-    let _now = connected.compute(Work::Outbounds, current.as_ref()).await;
+    let _now = connected.compute(PendingWork::Outbounds, current.as_ref()).await;
     assert_eq!(findings.list("default", Timestamp::now(), |_| true).len(), 1);
     drop(connected);
     assert_eq!(findings.list("default", Timestamp::now(), |_| true), []);
@@ -122,8 +126,9 @@ async fn what_proxies_reject_and_services_that_cannot_be_reached_are_found() {
     found.wait_for(&[]).await;
 
     let conflicts = found.findings.conflicts();
-    let config = control_plane::config::Config::default();
-    mesh_services::start(Arc::new(registrar(world.store.clone())), conflicts, &config, &world.shutdown);
+    let config = reconcilers::Config::default();
+    let runner = runner(&world.store, &world.shutdown);
+    mesh_services::start(&registrar(world.store.clone()), conflicts, &config, "default", &runner);
     let mut other = serde_json::to_value(web("c", "192.0.2.3").spec).unwrap();
     other["networking"]["inbound"][0]["port"] = json!(81);
     world.put([resource(Key::new(Kind::Dataplane, "default", "c"), &[], other)]).await;
@@ -136,11 +141,17 @@ async fn what_proxies_reject_and_services_that_cannot_be_reached_are_found() {
 async fn services_that_want_one_hostname_and_ranges_that_are_used_up_are_found() {
     let found = Found::new();
     let world = &found.world;
-    let mut config = control_plane::config::Config::default();
+    let mut config = reconcilers::Config::default();
     config.ipam.mesh_service.cidr = "10.0.0.0/28".parse().unwrap();
     config.ipam.quarantine = "300ms".parse().unwrap();
-    let registrar = Arc::new(registrar(world.store.clone()));
-    mesh_services::start(registrar, found.findings.conflicts(), &config, &world.shutdown);
+    let runner = runner(&world.store, &world.shutdown);
+    mesh_services::start(
+        &registrar(world.store.clone()),
+        found.findings.conflicts(),
+        &config,
+        "default",
+        &runner,
+    );
     let by_app =
         json!({ "selector": { "meshService": { "matchLabels": { "app": "x" } } }, "template": "x.mesh" });
     world.put([resource(Key::global(Kind::HostnameGenerator, "by-app"), &[], by_app)]).await;
@@ -169,7 +180,7 @@ async fn services_that_want_one_hostname_and_ranges_that_are_used_up_are_found()
 }
 
 #[tokio::test]
-async fn a_policy_that_refers_to_what_is_not_there_is_accepted_and_found_until_it_appears() {
+async fn a_policy_with_a_missing_reference_is_accepted_and_found() {
     let directory = tempfile::tempdir().unwrap();
     let running = start(config(directory.path(), StoreType::Memory)).await;
     let to = json!({ "targetRef": { "kind": "MeshExternalService", "name": "bank" }, "default": { "connectionTimeout": "1s" } });
@@ -212,7 +223,7 @@ async fn an_authority_that_ends_soon_or_cannot_be_used_is_found() {
 }
 
 #[tokio::test]
-async fn every_authority_that_proxies_trust_has_its_expiry_in_the_metrics_also_when_it_is_over() {
+async fn every_trusted_authority_has_its_expiry_in_the_metrics_even_if_expired() {
     let Found { world, findings, metrics } = &Found::new();
     let now = Timestamp::now();
     let days = |count: i64| jiff::SignedDuration::from_hours(24 * count);
@@ -249,7 +260,7 @@ async fn every_authority_that_proxies_trust_has_its_expiry_in_the_metrics_also_w
 }
 
 #[tokio::test]
-async fn a_permission_by_an_sni_that_clients_do_not_dial_is_found_until_it_names_the_one_they_dial() {
+async fn a_permission_by_an_sni_that_clients_do_not_dial_is_found_until_mended() {
     let found = Found::new();
     let permission = |values: &[&str]| {
         let matches: Vec<Value> =

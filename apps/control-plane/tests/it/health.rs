@@ -4,12 +4,9 @@ use std::{convert::Infallible, time::Duration};
 
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
-use control_plane::dp_server::{
-    proxy::IdentifiedProxy,
-    registration::{Listening, Registration},
-};
 use envoy::health::{
-    ClusterReport, EndpointReport, Introduction, LocalityReport, Report, Request, Specifier,
+    ClusterReport, EndpointHealthResponse, EndpointReport, HealthRequest, Introduction, LocalityReport,
+    Specifier,
 };
 use http::StatusCode;
 use http_body_util::BodyExt;
@@ -17,13 +14,17 @@ use identity::DataplaneToken;
 use prost::Message;
 use resources::{Draft, Key, Kind, format::universal};
 use serde_json::{Value, json};
+use serving::dp_server::{
+    proxy::IdentifiedProxy,
+    registration::{Listening, Registration},
+};
 use tokio::sync::mpsc;
 use tower::ServiceExt;
 use xds::message::Node;
 
 use crate::{
-    proxies::Server,
-    streams::Stream,
+    proxies::ProxyServer,
+    streams::DeltaStream,
     world::{SOON, eventually, mesh, resource},
 };
 
@@ -41,8 +42,8 @@ struct Checker {
 
 impl Checker {
     /// The checker of the proxy `web`, which has said who it is.
-    async fn open(server: &Server, token: Option<&str>) -> Checker {
-        let (requests, request) = Stream::request(SERVICE, token);
+    async fn open(server: &ProxyServer, token: Option<&str>) -> Checker {
+        let (requests, request) = DeltaStream::request(SERVICE, token);
         let answer = server.router.clone().oneshot(request).await.unwrap();
         assert_eq!(answer.status(), 200);
         let mut checker = Checker { requests, answers: answer.into_body(), unread: BytesMut::new() };
@@ -53,11 +54,13 @@ impl Checker {
         let fields = metadata.as_object().unwrap().iter().map(|(key, value)| (key.clone(), text(value)));
         let metadata = prost_types::Struct { fields: fields.collect() };
         let node = Node { id: "default.web".to_owned(), metadata: Some(metadata), ..Node::default() };
-        checker.send(Request { introduction: Some(Introduction { node: Some(node) }), report: None }).await;
+        checker
+            .send(HealthRequest { introduction: Some(Introduction { node: Some(node) }), report: None })
+            .await;
         checker
     }
 
-    async fn send(&mut self, request: Request) {
+    async fn send(&mut self, request: HealthRequest) {
         let body = request.encode_to_vec();
         let mut frame = BytesMut::new();
         frame.put_u8(0);
@@ -71,11 +74,11 @@ impl Checker {
             name: (*name).to_owned(),
             localities: vec![LocalityReport { endpoints: vec![EndpointReport { status: *status }] }],
         };
-        let report = Report { clusters: found.iter().map(cluster).collect() };
-        self.send(Request { introduction: None, report: Some(report) }).await;
+        let report = EndpointHealthResponse { clusters: found.iter().map(cluster).collect() };
+        self.send(HealthRequest { introduction: None, report: Some(report) }).await;
     }
 
-    /// What is to be checked, or the code and message that end the stream.
+    /// Checks that are to be made, or the code and message that end the stream.
     async fn next(&mut self) -> Result<Specifier, (String, String)> {
         loop {
             if self.unread.len() >= 5 {
@@ -124,18 +127,18 @@ fn web(ports: &[u16]) -> Draft {
     Draft::new(web.key, web.spec)
 }
 
-async fn register(server: &Server) -> Registration {
+async fn register(server: &ProxyServer) -> Registration {
     let metadata = json!({ "dataplane.resource": universal::render_draft(&web(&[80])).to_string() });
     let proxy = IdentifiedProxy::identify("default.web", metadata).unwrap();
     let registration =
-        Registration::begin(server.context.clone(), proxy, server.authenticated()).await.unwrap();
+        Registration::begin(server.context.clone(), proxy, server.authenticated().await).await.unwrap();
     assert!(registration.announce(Listening::default()).await);
     registration
 }
 
 #[tokio::test]
 async fn an_inbound_with_a_probe_is_ready_while_its_application_answers() {
-    let server = Server::new(false, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(false, Duration::from_secs(60)).await;
     let _registration = register(&server).await;
     assert_eq!(server.ready(), Some(false), "a proxy that listens says nothing about its application");
     let mut checker = Checker::open(&server, None).await;
@@ -160,7 +163,7 @@ async fn an_inbound_with_a_probe_is_ready_while_its_application_answers() {
 
 #[tokio::test]
 async fn what_to_check_is_sent_when_it_changes_and_only_then() {
-    let server = Server::new(false, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(false, Duration::from_secs(60)).await;
     server.context.registrar.put(web(&[80])).await.unwrap();
     let mut checker = Checker::open(&server, None).await;
     let first = checker.next().await.unwrap();
@@ -178,7 +181,7 @@ async fn what_to_check_is_sent_when_it_changes_and_only_then() {
 
 #[tokio::test]
 async fn a_stream_ends_when_its_token_does() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     server.context.registrar.put(web(&[80])).await.unwrap();
     let claims = DataplaneToken { mesh: "default".to_owned(), ..DataplaneToken::default() };
     let token = server.token_for("default", &claims, Duration::from_secs(5)).await;
@@ -191,7 +194,7 @@ async fn a_stream_ends_when_its_token_does() {
 
 #[tokio::test]
 async fn a_stream_is_let_in_by_the_token_that_fits_the_stored_dataplane() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     let token = server.token("default").await;
     // Its discovery stream may be slower: this one waits.
     let mut early = Checker::open(&server, Some(&token)).await;
@@ -205,16 +208,16 @@ async fn a_stream_is_let_in_by_the_token_that_fits_the_stored_dataplane() {
     let mut stranger = Checker::open(&server, Some(&other)).await;
     assert_eq!(stranger.next().await.unwrap_err().0, "16");
 
-    let (requests, request) = Stream::request(SERVICE, Some(&token));
+    let (requests, request) = DeltaStream::request(SERVICE, Some(&token));
     let answer = server.router.clone().oneshot(request).await.unwrap();
     let mut nobody = Checker { requests, answers: answer.into_body(), unread: BytesMut::new() };
-    nobody.send(Request::default()).await;
+    nobody.send(HealthRequest::default()).await;
     assert_eq!(nobody.next().await.unwrap_err().0, "3");
 }
 
 #[tokio::test]
 async fn a_proxy_that_drains_is_not_made_ready_by_its_checks() {
-    let server = Server::new(false, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(false, Duration::from_secs(60)).await;
     let _registration = register(&server).await;
     let mut checker = Checker::open(&server, None).await;
     checker.clusters().await;
@@ -229,11 +232,11 @@ async fn a_proxy_that_drains_is_not_made_ready_by_its_checks() {
 
 #[tokio::test]
 async fn health_discovery_that_is_switched_off_says_so() {
-    let mut server = Server::new(false, Duration::ZERO).await;
+    let mut server = ProxyServer::new(false, Duration::ZERO).await;
     server.router = axum::Router::new();
     std::sync::Arc::get_mut(&mut server.context).expect("no request is served yet").hds = None;
-    server.router = control_plane::dp_server::router(server.context.clone());
-    let (_requests, request) = Stream::request(SERVICE, None);
+    server.router = serving::dp_server::router(server.context.clone());
+    let (_requests, request) = DeltaStream::request(SERVICE, None);
     let answer = server.router.clone().oneshot(request).await.unwrap();
     assert_eq!(answer.headers()["grpc-status"], "12");
 }

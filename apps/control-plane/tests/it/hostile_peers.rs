@@ -1,4 +1,4 @@
-//! What peers that mean harm bring about in another zone: what the table in `docs/reference/kds.md` allows, and nothing
+//! Effects of peers that mean harm in another zone: those that the table in `docs/reference/kds.md` allows, and nothing
 //! else. Control planes are real, the peers are not.
 
 use std::{net::SocketAddr, path::Path};
@@ -10,7 +10,8 @@ use control_plane::{
 use kds::Synced;
 use resources::{Key, Kind, duration::GoDuration, labels, naming::kds::hashed_name};
 use serde_json::{Value, json};
-use store::{Sqlite, Store, Write};
+use store::{Store, Write};
+use store_sqlite::Sqlite;
 use tempfile::tempdir;
 use testkit::peers::{HostileGlobal, HostileZone, of_zone, synced};
 
@@ -22,8 +23,8 @@ use crate::{
 
 fn zone_config(dir: &Path, global: SocketAddr) -> Config {
     let mut config = config(dir, StoreType::Sqlite);
-    config.multizone.zone.name = "east".to_owned();
-    config.multizone.zone.global_address = format!("grpc://{global}");
+    config.synchronisation.multizone.zone.name = "east".to_owned();
+    config.synchronisation.multizone.zone.global_address = format!("grpc://{global}");
     config.general.resilient_component_base_backoff = GoDuration::from_millis(20);
     config.general.resilient_component_max_backoff = GoDuration::from_millis(100);
     config
@@ -151,7 +152,7 @@ async fn store_unseen(path: &Path, unseen: Vec<Synced>, origin: &str, owner: Opt
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn policies_that_an_older_version_stored_in_a_zone_are_gone_before_it_serves_proxies() {
+async fn foreign_policies_of_an_older_zone_are_gone_before_it_serves_proxies() {
     let directory = tempdir().unwrap();
     let config = || zone_config(directory.path(), ([127, 0, 0, 1], 1).into());
     let global = HostileGlobal::start().await.unwrap();
@@ -168,7 +169,7 @@ async fn policies_that_an_older_version_stored_in_a_zone_are_gone_before_it_serv
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn policies_that_an_older_version_stored_on_global_are_reported_and_go_nowhere() {
+async fn foreign_policies_of_an_older_global_are_reported_and_go_nowhere() {
     let dirs = [tempdir().unwrap(), tempdir().unwrap()];
     let config = || {
         let mut config = global_config(dirs[0].path());
@@ -208,10 +209,10 @@ async fn policies_that_an_older_version_stored_on_global_are_reported_and_go_now
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zone_has_room_for_so_many_resources_of_a_kind_and_the_insight_says_when_it_is_full() {
+async fn a_zone_is_limited_in_resources_of_a_kind_and_its_insight_says_so() {
     let directory = tempdir().unwrap();
     let mut config = global_config(directory.path());
-    config.multizone.global.kds.max_resources_per_kind = 20;
+    config.synchronisation.multizone.global.kds.max_resources_per_kind = 20;
     let global = start(config).await;
     let west = HostileZone::connect(global.kds.unwrap().port(), "west").await.unwrap();
     let service = |n: usize| {

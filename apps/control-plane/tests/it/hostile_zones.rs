@@ -33,7 +33,7 @@ use tonic::Code;
 use crate::client::{agent, config, get, get_with, names, start};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a zone that does its worst may cost.
+/// Bytes that a zone that does its worst may cost.
 const BUDGET: u64 = 400 << 20;
 
 fn dataplane(mesh: &str, name: &str, labels: &[(&str, &str)], padding: usize) -> Synced {
@@ -76,8 +76,8 @@ fn response(kind: &str, resources: &[Synced], removed: &[String]) -> wire::Delta
 pub fn global_config(dir: &Path) -> Config {
     let mut config = config(dir, StoreType::Memory);
     config.mode = Mode::Global;
-    config.multizone.global.kds.grpc_port = 0;
-    config.multizone.global.kds.tls_enabled = false;
+    config.synchronisation.multizone.global.kds.grpc_port = 0;
+    config.synchronisation.multizone.global.kds.tls_enabled = false;
     config
 }
 

@@ -1,11 +1,11 @@
-//! Who a proxy is: its certificate, its clients and the permissions it is judged by say the same.
+//! Identity of a proxy: its certificate, its clients and the permissions it is judged by say the same.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use policy::Client;
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
-use topology::{ClientTls, State};
+use topology::{AllMeshes, ClientTls};
 
 use crate::world::resource;
 
@@ -30,7 +30,7 @@ fn expected(dataplane: &Resource) -> BTreeSet<String> {
         "ports": [{ "port": 80, "targetPort": 80 }]
     });
     let service = resource(Key::new(Kind::MeshService, "default", "s"), &[], spec);
-    let mut state = State::default();
+    let mut state = AllMeshes::default();
     let all = [mesh, service, dataplane.clone()].map(|r| (r.key.clone(), Some(Arc::new(r))));
     state.apply(&all);
     let mesh = state.mesh("default").unwrap();

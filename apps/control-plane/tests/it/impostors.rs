@@ -6,20 +6,20 @@ use std::{
 };
 
 use async_trait::async_trait;
-use control_plane::dp_server::proxy::IdentifiedProxy;
 use http::StatusCode;
 use identity::{DataplaneToken, KeyPair, SigningKey, token};
 use jiff::Timestamp;
-use plan::SecretNames;
+use plan::{AuthoritiesSecret, CertificateSecret, SecretNames};
 use resources::{Draft, Kind, Resource, format::universal, kinds::dataplane::Dataplane};
 use serde_json::json;
+use serving::dp_server::{proxy::IdentifiedProxy, secrets::IssueError};
 use store::{Changes, Committed, Error, Snapshot, Store, Write};
-use tonic::{Code, Status};
+use tonic::Code;
 use xds::{Type, message::Node};
 
 use crate::{
-    proxies::Server,
-    streams::{Next, Stream},
+    proxies::ProxyServer,
+    streams::{DeltaStream, Next},
     world::{dataplane, eventually, mesh},
 };
 
@@ -51,22 +51,22 @@ fn for_name(name: &str) -> DataplaneToken {
 }
 
 /// A server with tokens and mutual TLS.
-async fn server(deregistration_delay: Duration) -> Server {
-    let server = Server::new(true, deregistration_delay).await;
+async fn server(deregistration_delay: Duration) -> ProxyServer {
+    let server = ProxyServer::new(true, deregistration_delay).await;
     server.world.put([mesh("default", "STRICT")]).await;
     server
 }
 
 /// A stream that has asked for its clusters.
-async fn stream(server: &Server, node: Node, claims: &DataplaneToken) -> Stream {
+async fn stream(server: &ProxyServer, node: Node, claims: &DataplaneToken) -> DeltaStream {
     let token = server.token_for("default", claims, Duration::from_secs(60)).await;
-    let mut stream = Stream::of(server, node, Some(&token)).await;
+    let mut stream = DeltaStream::of(server, node, Some(&token)).await;
     stream.ask(Type::Cluster, &[]).await;
     stream
 }
 
 /// A stream that has its clusters and its certificate.
-async fn certified(server: &Server, node: Node, claims: &DataplaneToken) -> Stream {
+async fn certified(server: &ProxyServer, node: Node, claims: &DataplaneToken) -> DeltaStream {
     let mut stream = stream(server, node, claims).await;
     assert_eq!(stream.response().await.0, Type::Cluster);
     stream.ask(Type::Secret, &[IDENTITY]).await;
@@ -75,18 +75,18 @@ async fn certified(server: &Server, node: Node, claims: &DataplaneToken) -> Stre
 }
 
 /// Expects that the stream ends, and that it was sent nothing before that.
-async fn denied(stream: &mut Stream, part: &str) {
+async fn denied(stream: &mut DeltaStream, part: &str) {
     let next = stream.next().await;
     let Next::End(code, text) = next else { panic!("it was sent {next:?}") };
     assert_eq!(code, (Code::PermissionDenied as i32).to_string(), "{text}");
     assert!(text.contains(part), "{part:?} is not in {text:?}");
 }
 
-fn stored(server: &Server) -> Option<Arc<Resource>> {
+fn stored(server: &ProxyServer) -> Option<Arc<Resource>> {
     server.world.store.snapshot().unwrap().get(&payments_1("").key).cloned()
 }
 
-fn service_of(server: &Server) -> Option<String> {
+fn service_of(server: &ProxyServer) -> Option<String> {
     stored(server)?.spec.get::<Dataplane>()?.inbounds()[0].tags.get("kuma.io/service").cloned()
 }
 
@@ -146,7 +146,7 @@ async fn a_token_for_the_name_but_for_another_workload_is_refused() {
 }
 
 #[tokio::test]
-async fn other_tags_of_a_connected_proxy_are_not_given_to_it_unless_its_token_allows_them() {
+async fn a_connected_proxy_gets_only_tags_that_its_token_allows() {
     let server = server(LONG).await;
     server.world.put([payments_1("a")]).await;
     let node = || Node { id: "default.payments-1".to_owned(), ..Node::default() };
@@ -231,28 +231,31 @@ impl Store for Faster {
 }
 
 #[tokio::test]
-async fn a_dataplane_that_appears_between_the_check_and_the_write_is_checked_too() {
+async fn a_dataplane_that_appears_between_check_and_write_is_checked_too() {
     let faster =
         |store| Arc::new(Faster { store, other: Mutex::new(Some(payments_1("payments"))) }) as Arc<dyn Store>;
-    let server = Server::on(true, LONG, faster).await;
+    let server = ProxyServer::on(true, LONG, faster).await;
     let mut impostor = stream(&server, bringing(&payments_1("a")), &for_service("a")).await;
     denied(&mut impostor, "payments").await;
     assert_eq!(service_of(&server).as_deref(), Some("payments"));
 }
 
 #[tokio::test]
-async fn a_certificate_is_not_made_for_a_dataplane_that_was_replaced_since_the_last_check() {
+async fn a_dataplane_replaced_since_the_last_check_gets_no_certificate() {
     let server = server(LONG).await;
     server.world.put([payments_1("a")]).await;
     let proxy = IdentifiedProxy::identify("default.payments-1", json!({})).unwrap();
     let token = server.token_for("default", &for_service("a"), Duration::from_secs(60)).await;
     let snapshot = server.world.store.snapshot().unwrap();
-    let credentials = proxy.authenticate(&server.context, &snapshot, Some(&token)).unwrap();
-    let names = SecretNames { identity: "i".to_owned(), authorities: "a".to_owned() };
+    let credentials = proxy.authenticate(&server.context, &snapshot, Some(&token)).await.unwrap();
+    let names = SecretNames {
+        identity: CertificateSecret::OfMesh("i".to_owned()),
+        authorities: AuthoritiesSecret::OfMesh("a".to_owned()),
+    };
     let issue = async || server.context.issuer.issue(&server.context, &proxy, &credentials, &names).await;
     assert!(issue().await.is_ok());
     server.world.put([payments_1("payments")]).await;
-    let refused = issue().await.unwrap_err().downcast::<Status>().unwrap();
+    let IssueError::Denied(refused) = issue().await.unwrap_err() else { panic!() };
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     assert_eq!(server.context.issuer.signed(), 1);
 }
@@ -292,7 +295,7 @@ fn assert_labels_of_control_plane(stored: &Resource, zone: &str) {
 }
 
 #[tokio::test]
-async fn a_proxy_does_not_say_what_it_is_called_elsewhere_and_where_it_comes_from() {
+async fn a_proxy_does_not_choose_its_display_name_or_origin() {
     let server = server(LONG).await;
     let brought = labelled(&[&NOT_A_PROXYS[..], &[("team", "a")]].concat());
     certified(&server, bringing(&brought), &for_name("payments-1")).await;
@@ -300,7 +303,7 @@ async fn a_proxy_does_not_say_what_it_is_called_elsewhere_and_where_it_comes_fro
 }
 
 #[tokio::test]
-async fn labels_that_a_proxy_was_stored_with_before_are_corrected_when_it_comes_back() {
+async fn stored_labels_of_a_proxy_are_corrected_when_it_comes_back() {
     let server = server(LONG).await;
     let before = labelled(&[("kuma.io/display-name", "payments-2"), ("kuma.io/origin", "global")]);
     server.world.put([before]).await;
@@ -325,14 +328,20 @@ fn neither_does_a_zone_proxy() {
 }
 
 /// The answer to a proxy that asks for a bootstrap and has stored its definition before.
-async fn bootstrap(server: &Server, kind: &str, mesh: &str, name: &str, token: &str) -> (StatusCode, String) {
+async fn bootstrap(
+    server: &ProxyServer,
+    kind: &str,
+    mesh: &str,
+    name: &str,
+    token: &str,
+) -> (StatusCode, String) {
     let body = json!({ "mesh": mesh, "name": name, "proxyType": kind, "dataplaneToken": token });
     let (status, _, text) = server.post("/bootstrap", &[("host", "localhost:5678")], body).await;
     (status, text)
 }
 
 #[tokio::test]
-async fn a_bootstrap_says_nothing_of_what_is_stored_to_a_caller_without_a_good_token() {
+async fn a_bootstrap_reveals_nothing_stored_to_a_caller_without_a_good_token() {
     let server = server(LONG).await;
     server.world.put([payments_1("payments"), mesh("next-door", "")]).await;
     let minute = Duration::from_secs(60);

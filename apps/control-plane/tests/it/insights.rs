@@ -3,17 +3,14 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use async_trait::async_trait;
-use control_plane::{
-    config::setting::{Mode, StoreType},
-    dp_server::{proxy::IdentifiedProxy, registration::Registration},
-    insights::{self, Connection, Writer},
-};
+use control_plane::config::setting::{Mode, StoreType};
+use insights::{ProxyConnection, Writer};
 use resources::{
     Draft, Key, Kind,
     kinds::{
@@ -27,18 +24,19 @@ use resources::{
 };
 use runtime::Shutdown;
 use serde_json::{Value, json};
+use serving::dp_server::{proxy::IdentifiedProxy, registration::Registration};
 use store::{Changes, Committed, Error, Snapshot, Store, Write};
 use tempfile::tempdir;
 use xds::{Type, message::Node};
 
 use crate::{
     client,
-    proxies::Server,
-    streams::Stream,
-    world::{SOON, World, dataplane, eventually, mesh, resource, service},
+    proxies::ProxyServer,
+    streams::DeltaStream,
+    world::{SOON, World, dataplane, eventually, mesh, resource, runner, service},
 };
 
-/// How long something may wait that nothing depends on.
+/// Time for something that nothing depends on.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// The last connection of a proxy, as it is on record.
@@ -74,8 +72,8 @@ fn node(name: &str, unified: bool) -> Node {
 }
 
 /// A server whose mesh has `web`, which calls `backend`.
-async fn server() -> Server {
-    let server = Server::new(false, LONG).await;
+async fn server() -> ProxyServer {
+    let server = ProxyServer::new(false, LONG).await;
     let web = dataplane("default", "web", "127.0.2.1", "web", &["backend"]);
     server.context.registrar.put(Draft::new(web.key, web.spec)).await.unwrap();
     server.world.put([service("default", "backend", &[])]).await;
@@ -83,13 +81,13 @@ async fn server() -> Server {
     server
 }
 
-fn kri(server: &Server, key: &Key, section: &str) -> Option<Kri> {
+fn kri(server: &ProxyServer, key: &Key, section: &str) -> Option<Kri> {
     Kri::of(server.world.store.snapshot().unwrap().get(key).unwrap(), section)
 }
 
-async fn connect(server: &Server, name: &str) -> Registration {
+async fn connect(server: &ProxyServer, name: &str) -> Registration {
     let proxy = IdentifiedProxy::identify(&format!("default.{name}"), json!({})).unwrap();
-    Registration::begin(server.context.clone(), proxy, server.authenticated()).await.unwrap()
+    Registration::begin(server.context.clone(), proxy, server.authenticated().await).await.unwrap()
 }
 
 /// Complains about one name, in Envoy's words.
@@ -98,17 +96,18 @@ fn about(blamed: &str) -> impl Fn(&str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn what_a_proxy_refuses_is_told_with_the_resource_to_blame_until_it_is_mended() {
+async fn a_rejection_is_shown_with_the_resource_to_blame_until_mended() {
     for unified in [false, true] {
         let server = server().await;
         let store = &server.world.store;
         let backend = kri(&server, &Key::new(Kind::MeshService, "default", "backend"), "80").unwrap();
         let inbound = kri(&server, &Key::new(Kind::Dataplane, "default", "web"), "80").unwrap();
-        let (cluster, listener) = match unified {
-            true => (backend.to_string(), "self_80".to_owned()),
-            false => ("default_backend___msvc_80".to_owned(), "inbound:127.0.2.1:80".to_owned()),
+        let (cluster, listener) = if unified {
+            (backend.to_string(), "self_80".to_owned())
+        } else {
+            ("default_backend___msvc_80".to_owned(), "inbound:127.0.2.1:80".to_owned())
         };
-        let mut stream = Stream::of(&server, node("web", unified), None).await;
+        let mut stream = DeltaStream::of(&server, node("web", unified), None).await;
         stream.ask(Type::Cluster, &[]).await;
         let (kind, clusters) = stream.judged(about(&cluster)).await;
         assert!(kind == Type::Cluster && clusters.contains(&cluster), "{clusters:?}");
@@ -162,7 +161,8 @@ async fn it_is_on_record_whether_the_agent_fits_the_control_plane() {
     for (version, fits) in [("2.14.3", true), ("2.11.0", false), (env!("CARGO_PKG_VERSION"), true)] {
         let metadata = json!({ "version": { "kumaDp": { "version": version } } });
         let proxy = IdentifiedProxy::identify("default.web", metadata).unwrap();
-        let registration = Registration::begin(server.context.clone(), proxy, server.authenticated()).await;
+        let registration =
+            Registration::begin(server.context.clone(), proxy, server.authenticated().await).await;
         let told = last(&server.world.store, "web").version.unwrap().kuma_dp.unwrap();
         assert_eq!((told.version.as_str(), told.kuma_cp_compatible), (version, fits));
         registration.unwrap().end();
@@ -170,10 +170,10 @@ async fn it_is_on_record_whether_the_agent_fits_the_control_plane() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_has_everything_costs_no_writes_and_no_insight_wakes_a_proxy() {
+async fn a_synced_proxy_costs_no_writes_and_no_insight_wakes_a_proxy() {
     let server = server().await;
     let store = &server.world.store;
-    let mut stream = Stream::open(&server, None).await;
+    let mut stream = DeltaStream::open(&server, None).await;
     stream.ask(Type::Cluster, &[]).await;
     stream.response().await;
     let settled = || counts(&status(store, "web").cds) == (1, 1, 0);
@@ -181,7 +181,9 @@ async fn a_proxy_that_has_everything_costs_no_writes_and_no_insight_wakes_a_prox
 
     let key = Key::new(Kind::DataplaneInsight, "default", "web");
     let version = || store.snapshot().unwrap().get(&key).unwrap().version;
-    let (before, woken, encoded) = (version(), server.world.push.woken(), server.world.encoded());
+    let before = version();
+    let woken = server.world.push.woken();
+    let encoded = server.world.encoded();
     // Another one's report goes through the same writer: had there been anything to write, it would be written.
     let other = connect(&server, "backend-1").await;
     for round in 1..=3 {
@@ -198,7 +200,7 @@ async fn a_proxy_that_has_everything_costs_no_writes_and_no_insight_wakes_a_prox
 #[tokio::test]
 async fn fifty_proxies_that_report_are_one_batch() {
     const PROXIES: u64 = 50;
-    let server = Server::new(false, LONG).await;
+    let server = ProxyServer::new(false, LONG).await;
     let store = &server.world.store;
     let name = |i: u64| format!("web-{i}");
     let stored = (0..PROXIES).map(|i| dataplane("default", &name(i), &format!("127.0.2.{i}"), "web", &[]));
@@ -219,14 +221,15 @@ async fn fifty_proxies_that_report_are_one_batch() {
 #[tokio::test]
 async fn a_thousand_proxies_that_connect_at_once_are_a_few_batches() {
     const PROXIES: u64 = 1000;
-    let server = Arc::new(Server::new(false, LONG).await);
+    let server = Arc::new(ProxyServer::new(false, LONG).await);
     let name = |i: u64| format!("web-{i}");
     server.world.put((0..PROXIES).map(|i| dataplane("default", &name(i), "127.0.2.1", "web", &[]))).await;
     let revision = || server.world.store.snapshot().unwrap().revision();
     let before = revision();
     let mut connecting = tokio::task::JoinSet::new();
     for i in 0..PROXIES {
-        let (server, name) = (server.clone(), name(i));
+        let server = server.clone();
+        let name = name(i);
         connecting.spawn(async move { connect(&server, &name).await });
     }
     assert_eq!(connecting.join_all().await.len() as u64, PROXIES);
@@ -238,7 +241,8 @@ async fn a_control_plane_that_ends_writes_what_is_left() {
     let world = World::new();
     world.put([mesh("default", ""), dataplane("default", "web", "127.0.2.1", "web", &[])]).await;
     let writer = Writer::new(world.store.clone(), LONG, world.shutdown.clone());
-    let connection = Connection::begin(Key::new(Kind::Dataplane, "default", "web"), "cp-1", &Value::Null);
+    let connection =
+        ProxyConnection::begin(Key::new(Kind::Dataplane, "default", "web"), "cp-1", &Value::Null);
     writer.now(&connection).await;
     connection.report(after(7));
     writer.soon(&connection);
@@ -252,18 +256,20 @@ async fn control_planes_on_one_store_do_not_lose_each_others_reports() {
     let world = World::new();
     world.put([mesh("default", ""), dataplane("default", "web", "127.0.2.1", "web", &[])]).await;
     let report = |instance: &'static str| {
-        let (store, shutdown) = (world.store.clone(), world.shutdown.clone());
+        let store = world.store.clone();
+        let shutdown = world.shutdown.clone();
         tokio::spawn(async move {
             let writer = Writer::new(store, Duration::ZERO, shutdown);
             let web = Key::new(Kind::Dataplane, "default", "web");
-            let connection = Connection::begin(web, instance, &Value::Null);
+            let connection = ProxyConnection::begin(web, instance, &Value::Null);
             for round in 1..=200 {
                 connection.report(after(round));
                 writer.now(&connection).await;
             }
         })
     };
-    let (one, other) = (report("cp-1"), report("cp-2"));
+    let one = report("cp-1");
+    let other = report("cp-2");
     one.await.unwrap();
     other.await.unwrap();
     let snapshot = world.store.snapshot().unwrap();
@@ -282,8 +288,10 @@ async fn a_proxy_without_a_dataplane_bothers_nobody_else() {
     let world = World::new();
     world.put([mesh("default", ""), dataplane("default", "web", "127.0.2.1", "web", &[])]).await;
     let writer = Writer::new(world.store.clone(), Duration::ZERO, world.shutdown.clone());
-    let begin = |name| Connection::begin(Key::new(Kind::Dataplane, "default", name), "cp-1", &Value::Null);
-    let (nobody, web) = (begin("nobody"), begin("web"));
+    let begin =
+        |name| ProxyConnection::begin(Key::new(Kind::Dataplane, "default", name), "cp-1", &Value::Null);
+    let nobody = begin("nobody");
+    let web = begin("web");
     writer.at_once(&nobody);
     writer.now(&web).await;
     assert!(last(&world.store, "web").is_online() && !last(&world.store, "nobody").is_online());
@@ -294,10 +302,18 @@ async fn a_proxy_without_a_dataplane_bothers_nobody_else() {
     assert!(last(&world.store, "nobody").is_online());
 }
 
-/// A store that can be away.
-struct Away {
+/// A store that is away at first.
+pub struct Away {
     store: Arc<dyn Store>,
-    away: AtomicBool,
+    pub away: AtomicBool,
+    /// Writes that were asked for.
+    pub attempts: AtomicUsize,
+}
+
+impl Away {
+    pub fn from(store: Arc<dyn Store>) -> Arc<Away> {
+        Arc::new(Away { store, away: AtomicBool::new(true), attempts: AtomicUsize::new(0) })
+    }
 }
 
 #[async_trait]
@@ -307,9 +323,11 @@ impl Store for Away {
     }
 
     async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
-        match self.away.load(Ordering::Relaxed) {
-            true => Err(Error::Unavailable("it is away".to_owned())),
-            false => self.store.write(batch).await,
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        if self.away.load(Ordering::Relaxed) {
+            Err(Error::Unavailable("it is away".to_owned()))
+        } else {
+            self.store.write(batch).await
         }
     }
 
@@ -322,9 +340,10 @@ impl Store for Away {
 async fn a_store_that_is_away_delays_reports_and_loses_none() {
     let world = World::new();
     world.put([mesh("default", ""), dataplane("default", "web", "127.0.2.1", "web", &[])]).await;
-    let away = Arc::new(Away { store: world.store.clone(), away: AtomicBool::new(true) });
+    let away = Away::from(world.store.clone());
     let writer = Writer::new(away.clone(), Duration::ZERO, world.shutdown.clone());
-    let connection = Connection::begin(Key::new(Kind::Dataplane, "default", "web"), "cp-1", &Value::Null);
+    let connection =
+        ProxyConnection::begin(Key::new(Kind::Dataplane, "default", "web"), "cp-1", &Value::Null);
     // A proxy is let in all the same.
     writer.now(&connection).await;
     connection.report(after(1));
@@ -367,14 +386,14 @@ impl Store for Blinking {
 #[tokio::test]
 async fn a_proxy_that_is_not_let_in_after_all_does_not_stay_online() {
     let blinking = |store| Arc::new(Blinking { store, blinked: AtomicBool::new(false) }) as Arc<dyn Store>;
-    let server = Server::on(false, LONG, blinking).await;
+    let server = ProxyServer::on(false, LONG, blinking).await;
     let own = json!({
         "type": "Dataplane", "mesh": "default", "name": "web", "networking": { "address": "127.0.2.1",
             "inbound": [{ "port": 80, "tags": { "kuma.io/service": "web" } }] }
     });
     let metadata = json!({ "dataplane.resource": own.to_string() });
     let proxy = IdentifiedProxy::identify("default.web", metadata).unwrap();
-    assert!(Registration::begin(server.context.clone(), proxy, server.authenticated()).await.is_err());
+    assert!(Registration::begin(server.context.clone(), proxy, server.authenticated().await).await.is_err());
     let ended = || last(&server.world.store, "web").disconnect_time.is_some();
     eventually("its connection has ended on record", ended).await;
 }
@@ -414,9 +433,10 @@ async fn counts_follow_what_happens_in_a_mesh_and_end_with_it() {
     let server = server().await;
     let store = &server.world.store;
     // Two control planes count: they agree.
-    let (one, other) = (Shutdown::default(), Shutdown::default());
-    insights::start(store.clone(), &one);
-    insights::start(store.clone(), &other);
+    let one = Shutdown::default();
+    let other = Shutdown::default();
+    insights::start(&runner(store, &one));
+    insights::start(&runner(store, &other));
     let proxies = |total, online| {
         let offline = total - online;
         let stat = DataplaneStat { total, online, offline, ..DataplaneStat::default() };

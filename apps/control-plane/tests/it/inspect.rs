@@ -1,5 +1,6 @@
 //! Looking into proxies: over mutual TLS with what listens there, and from what is stored.
 
+mod access;
 mod elsewhere;
 mod faults;
 pub mod hostnames;
@@ -8,7 +9,6 @@ pub mod layout;
 mod logging;
 mod near_misses;
 mod policies;
-mod reach;
 mod reachability;
 mod rest;
 mod shadow;
@@ -23,14 +23,11 @@ use std::{
     },
 };
 
-use api::{AdminView, Format, Inspect, InspectError};
+use api::{AdminFormat, AdminView, Inspect, InspectError};
 use axum::{Extension, Router, extract::OriginalUri};
-use control_plane::{
-    inspect::{self, Proxies},
-    push::Connected,
-};
 use http::{Method, StatusCode, Uri};
 use identity::admin::AdminAuthority;
+use inspection::StoredProxies;
 use jiff::Timestamp;
 use plan::{AdminTarget, AdminTls, ProxyTraits};
 use resources::{Key, Kind};
@@ -39,6 +36,7 @@ use runtime::{
     tls::{MinVersion, ServerTls, certificates},
 };
 use serde_json::{Value, json};
+use serving::push::Connected;
 
 use crate::world::{World, mesh, registrar, resource, traits};
 
@@ -47,14 +45,14 @@ const TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJOYW1lIjoid2ViIn0.c2lnbmF0dXJl";
 /// A world with an authority for admin interfaces, and what looks into its proxies.
 struct Inspected {
     world: World,
-    proxies: Proxies,
+    proxies: StoredProxies,
 }
 
 impl Inspected {
     async fn new() -> Inspected {
         let world = World::new();
-        inspect::ensure_authority(&registrar(world.store.clone()), Timestamp::now()).await.unwrap();
-        let proxies = Proxies::new(world.store.clone(), world.push.clone(), 9901);
+        serving::admin::ensure_authority(&registrar(world.store.clone()), Timestamp::now()).await.unwrap();
+        let proxies = StoredProxies::new(world.store.clone(), world.push.clone(), 9901);
         world.put([mesh("default", "")]).await;
         Inspected { world, proxies }
     }
@@ -73,7 +71,7 @@ impl Inspected {
     fn admin_tls(&self, proxy: &Key, address: &str) -> AdminTls {
         let snapshot = self.world.store.snapshot().unwrap();
         let authority = AdminAuthority::load(&snapshot, Timestamp::now()).unwrap();
-        inspect::admin_tls(&authority, proxy, address).unwrap()
+        serving::admin::admin_tls(&authority, proxy, address).unwrap()
     }
 
     fn connect(&self, name: &str, admin: SocketAddr) -> Connected {
@@ -127,7 +125,7 @@ fn dump(uri: &Uri) -> String {
     json!({ "query": uri.query(), "configs": [{ "initial_metadata": metadata }] }).to_string()
 }
 
-/// What an inbound counts under the names of either scheme.
+/// Statistics of an inbound under the names of either scheme.
 const STATISTICS: &str = "\
 cluster.self_backend-kumahq.com.upstream_cx_total: 7
 http.self_backend-kumahq.com.downstream_rq_2xx: 3
@@ -135,7 +133,7 @@ cluster.localhost_8080.upstream_cx_total: 7
 http.localhost_8080.downstream_rq_2xx: 3
 ";
 
-const STATS: AdminView = AdminView::Stats { format: Format::Text, used_only: true };
+const STATS: AdminView = AdminView::Stats { format: AdminFormat::Text, used_only: true };
 
 #[tokio::test]
 async fn a_proxy_answers_over_mutual_tls_and_its_dump_has_no_secrets() {
@@ -147,7 +145,7 @@ async fn a_proxy_answers_over_mutual_tls_and_its_dump_has_no_secrets() {
 
     let stats = world.proxies.admin(&key, STATS).await.unwrap();
     assert_eq!((stats.content_type, &*stats.body), ("text/plain", &b"/stats?usedonly"[..]));
-    let view = AdminView::Stats { format: Format::Json, used_only: false };
+    let view = AdminView::Stats { format: AdminFormat::Json, used_only: false };
     let stats = world.proxies.admin(&key, view).await.unwrap();
     assert_eq!((stats.content_type, &*stats.body), ("application/json", &b"/stats?format=json"[..]));
 
@@ -211,7 +209,7 @@ async fn a_proxy_that_cannot_be_asked_is_reported_with_what_to_do() {
     let addr = world.envoy("127.0.0.1", |_| None).await;
     let key = world.dataplane("refusing", addr).await;
     let _connected = world.connect_with_own_interface("refusing", addr);
-    let view = AdminView::Clusters { format: Format::Text };
+    let view = AdminView::Clusters { format: AdminFormat::Text };
     let InspectError::Unreachable(reason) = world.proxies.admin(&key, view).await.unwrap_err() else {
         panic!()
     };
@@ -227,7 +225,8 @@ async fn nothing_is_asked_of_addresses_that_no_connected_proxy_has() {
     let asked = Arc::new(AtomicUsize::new(0));
     let open = {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let (addr, asked) = (listener.addr(), asked.clone());
+        let addr = listener.addr();
+        let asked = asked.clone();
         let count = move || async move { asked.fetch_add(1, Ordering::Relaxed).to_string() };
         let router = Router::new().fallback(count);
         listener.serve(router, None, Limits::default(), &world.world.shutdown);
@@ -267,7 +266,8 @@ async fn the_configuration_of_a_connected_proxy_is_shown_without_secrets() {
     assert_eq!(admin["address"]["socketAddress"], json!({ "address": "127.0.0.2", "portValue": 9901 }));
     let text = config.to_string();
     // The beginning of a certificate, what keys are replaced by, and the beginnings of keys, in base64.
-    let (certificate, redacted) = ("LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS", "W3JlZGFjdGVkXQ==");
+    let certificate = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS";
+    let redacted = "W3JlZGFjdGVkXQ==";
     let keys = ["LS0tLS1CRUdJTiBQUklWQVRF", "LS0tLS1CRUdJTiBFQyBQUklWQVRF", "PRIVATE KEY"];
     assert!(text.contains("HttpConnectionManager") && text.contains(certificate), "{text}");
     assert!(text.contains(redacted) && !keys.iter().any(|key| text.contains(key)), "{text}");
@@ -279,7 +279,7 @@ async fn the_authority_is_made_once_and_certificates_stay_the_same() {
     let world = Inspected::new().await;
     let key = Key::new(Kind::Dataplane, "default", "web");
     let before = world.admin_tls(&key, "192.0.2.1");
-    inspect::ensure_authority(&registrar(world.world.store.clone()), Timestamp::now()).await.unwrap();
+    serving::admin::ensure_authority(&registrar(world.world.store.clone()), Timestamp::now()).await.unwrap();
     assert!(before == world.admin_tls(&key, "192.0.2.1"));
     let authority = AdminAuthority::load(&world.world.store.snapshot().unwrap(), Timestamp::now()).unwrap();
     assert_eq!(&before.authority, authority.certificate());

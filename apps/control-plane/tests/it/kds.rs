@@ -4,6 +4,7 @@ mod instances;
 mod keys;
 mod kuma_global;
 mod presence;
+mod strangers;
 mod views;
 
 use std::{
@@ -82,15 +83,16 @@ fn local(addr: Option<SocketAddr>) -> SocketAddr {
 fn global_config(dir: &Path) -> Config {
     let mut config = config(dir, StoreType::Sqlite);
     config.mode = Mode::Global;
-    config.multizone.global.kds.grpc_port = 0;
+    config.synchronisation.multizone.global.kds.grpc_port = 0;
     config
 }
 
 fn zone_config(dir: &Path, name: &str, global: SocketAddr, ca: &Path) -> Config {
     let mut config = config(dir, StoreType::Sqlite);
-    config.multizone.zone.name = name.to_owned();
-    config.multizone.zone.global_address = format!("grpcs://localhost:{}", global.port());
-    config.multizone.zone.kds.root_ca_file = ca.join("kuma-cp.crt").to_str().unwrap().to_owned();
+    config.synchronisation.multizone.zone.name = name.to_owned();
+    config.synchronisation.multizone.zone.global_address = format!("grpcs://localhost:{}", global.port());
+    config.synchronisation.multizone.zone.kds.root_ca_file =
+        ca.join("kuma-cp.crt").to_str().unwrap().to_owned();
     config.general.resilient_component_base_backoff = GoDuration::from_millis(20);
     config.general.resilient_component_max_backoff = GoDuration::from_millis(100);
     config
@@ -106,7 +108,8 @@ struct World {
 
 impl World {
     async fn new() -> World {
-        let (global_dir, zone_dir) = (tempdir().unwrap(), tempdir().unwrap());
+        let global_dir = tempdir().unwrap();
+        let zone_dir = tempdir().unwrap();
         let global = start(global_config(global_dir.path())).await;
         let wire = Wire::to(local(global.kds)).await;
         let zone = start(zone_config(zone_dir.path(), "east", wire.addr, global_dir.path())).await;
@@ -154,7 +157,7 @@ fn dataplane(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_written_on_global_comes_to_the_zone_and_what_is_the_zones_goes_to_global() {
+async fn resources_of_global_come_to_the_zone_and_those_of_the_zone_to_global() {
     let world = World::new().await;
     let path = "/meshes/default/meshtimeouts/patience";
     assert_eq!(put(&world.global, path, timeout("patience", json!({ "team": "a" }))).await, 201);
@@ -201,7 +204,7 @@ async fn what_is_written_on_global_comes_to_the_zone_and_what_is_the_zones_goes_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_is_cut_and_restored_deletes_nothing_and_brings_what_was_missed() {
+async fn a_link_cut_and_restored_deletes_nothing_and_brings_missed_changes() {
     let world = World::new().await;
     assert_eq!(put(&world.zone, "/meshes/default/dataplanes/web", dataplane("web")).await, 201);
     let of_zone = format!("/meshes/default/dataplanes/{}", hashed_name("default", "web", Some("east"), None));
@@ -234,7 +237,7 @@ async fn a_link_that_is_cut_and_restored_deletes_nothing_and_brings_what_was_mis
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zone_that_starts_without_its_global_serves_what_it_has_stored_and_both_come_back() {
+async fn a_zone_without_its_global_serves_its_store_until_both_are_back() {
     let world = World::new().await;
     let World { global_dir, zone_dir, global, zone, wire } = world;
     assert_eq!(put(&zone, "/meshes/default/dataplanes/web", dataplane("web")).await, 201);
@@ -260,11 +263,12 @@ async fn a_zone_that_starts_without_its_global_serves_what_it_has_stored_and_bot
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_tokens_required_only_zones_with_a_token_of_their_own_are_let_in() {
-    let (global_dir, zone_dir) = (tempdir().unwrap(), tempdir().unwrap());
+    let global_dir = tempdir().unwrap();
+    let zone_dir = tempdir().unwrap();
     let mut config = global_config(global_dir.path());
-    config.multizone.global.kds.zone_token_required = true;
+    config.synchronisation.multizone.global.kds.zone_token_required = true;
     // Only to look at it without TLS; the program does not start so.
-    config.multizone.global.kds.tls_enabled = false;
+    config.synchronisation.multizone.global.kds.tls_enabled = false;
     let global = start(config).await;
     let token = async |zone: &str, scope: &str| {
         let request = json!({ "zone": zone, "scope": [scope], "validFor": "1h" });
@@ -272,7 +276,8 @@ async fn with_tokens_required_only_zones_with_a_token_of_their_own_are_let_in() 
         assert_eq!(status, 200, "{token}");
         token.as_str().unwrap().to_owned()
     };
-    let (other, ingress) = (token("west", "cp").await, token("east", "ingress").await);
+    let other = token("west", "cp").await;
+    let ingress = token("east", "ingress").await;
     for (token, code, reason) in [
         (None, "16", "no%20zone%20token"),
         (Some("nonsense"), "16", "is%20refused"),
@@ -292,8 +297,8 @@ async fn with_tokens_required_only_zones_with_a_token_of_their_own_are_let_in() 
     let token_file = zone_dir.path().join("token");
     std::fs::write(&token_file, token("east", "cp").await).unwrap();
     let mut config = zone_config(zone_dir.path(), "east", local(global.kds), global_dir.path());
-    config.multizone.zone.global_address = format!("grpc://{}", local(global.kds));
-    config.multizone.zone.kds.token_file = token_file.to_str().unwrap().to_owned();
+    config.synchronisation.multizone.zone.global_address = format!("grpc://{}", local(global.kds));
+    config.synchronisation.multizone.zone.kds.token_file = token_file.to_str().unwrap().to_owned();
     let zone = start(config).await;
     eventually("the zone has the mesh", || async { has(&zone, "/meshes/default").await }).await;
     eventually("the insight says that there was a token", || async {
@@ -306,7 +311,7 @@ async fn with_tokens_required_only_zones_with_a_token_of_their_own_are_let_in() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_zone_does_not_take_is_shown_with_the_reason_and_keeps_nothing_else_out() {
+async fn a_resource_refused_by_a_zone_is_shown_and_keeps_no_other_out() {
     let world = World::new().await;
     let name = hashed_name("default", "taken", None, None);
     let mut own = timeout(&name, json!({ "kuma.io/origin": "zone" }));
@@ -333,7 +338,7 @@ async fn what_a_zone_does_not_take_is_shown_with_the_reason_and_keeps_nothing_el
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_global_that_lost_its_memory_deletes_nothing_until_an_operator_accepts_it() {
+async fn a_global_that_lost_its_store_deletes_nothing_until_accepted() {
     let world = World::new().await;
     let policies = |n: usize| format!("/meshes/default/meshtimeouts/t{n}");
     for n in 0..20 {
@@ -389,8 +394,8 @@ async fn called(global: &Running, headers: &[(&str, &str)]) -> (String, String) 
 async fn strangers_are_told_what_is_missing_and_cannot_make_zones_without_end() {
     let directory = tempdir().unwrap();
     let mut config = global_config(directory.path());
-    config.multizone.global.kds.tls_enabled = false;
-    config.multizone.global.kds.max_zones = 2;
+    config.synchronisation.multizone.global.kds.tls_enabled = false;
+    config.synchronisation.multizone.global.kds.max_zones = 2;
     let global = start(config).await;
     let (status, message) = called(&global, &[]).await;
     assert_eq!((status.as_str(), message.contains("client-id")), ("3", true), "{message}");
@@ -406,7 +411,7 @@ async fn strangers_are_told_what_is_missing_and_cannot_make_zones_without_end() 
 }
 
 #[tokio::test]
-async fn an_identity_of_global_gets_an_authority_in_its_zone_and_global_sees_the_trust() {
+async fn an_identity_of_global_gets_a_zones_authority_and_global_its_trust() {
     let world = World::new().await;
     let bundled = json!({ "autogenerate": { "enabled": true }, "insecureAllowSelfSigned": true });
     let spec =

@@ -1,24 +1,23 @@
-//! What the server of proxies does with more than it serves, and with those that waste its time.
+//! Limits of the server of proxies: on their number, and on those that waste its time.
 
 use std::{fs, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use control_plane::{
     boot::Running,
-    config::{
-        Config,
-        setting::{DpAuthnType, StoreType},
-    },
-    dp_server::{
-        admission::Limits,
-        introduction::{MAX_DATAPLANE, MAX_METADATA},
-    },
+    config::{Config, setting::StoreType},
 };
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use identity::DataplaneToken;
 use runtime::metrics::Metrics;
 use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use serde_json::json;
+use serving::config::DpAuthnType;
+use serving::dp_server::{
+    introduction::{MAX_DATAPLANE, MAX_INBOUNDS, MAX_METADATA, MAX_TAGS},
+    stream_gates::Limits,
+};
 use tempfile::{TempDir, tempdir};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -30,15 +29,15 @@ use xds::{
 
 use crate::{
     client::{agent, config, get_with, start},
-    proxies::{GENEROUS, Server},
-    streams::{DELTA, Next, Stream, connected},
+    proxies::{GENEROUS, ProxyServer},
+    streams::{DELTA, DeltaStream, Next, connected},
     world::SOON,
 };
 
 const SHORT: Duration = Duration::from_millis(20);
 
 /// Expects the end of a stream: its code, and a part of its message.
-async fn ends(stream: &mut Stream, code: Code, part: &str) -> String {
+async fn ends(stream: &mut DeltaStream, code: Code, part: &str) -> String {
     let next = stream.next().await;
     let Next::End(found, text) = next else { panic!("{next:?}") };
     let text = text.replace("%20", " ");
@@ -62,9 +61,10 @@ fn count(metrics: &Metrics, reason: &str) -> u32 {
 #[tokio::test]
 async fn a_message_over_its_bound_is_refused_by_its_length_alone() {
     let metrics = Metrics::default();
-    let server = Server::limited(Limits { first_message: 1000, message: 2000, ..GENEROUS }, &metrics).await;
+    let server =
+        ProxyServer::limited(Limits { first_message: 1000, message: 2000, ..GENEROUS }, &metrics).await;
     let token = server.token("default").await;
-    let mut stranger = Stream::open(&server, Some(&token)).await;
+    let mut stranger = DeltaStream::open(&server, Some(&token)).await;
     // In pieces, as the network may cut it, and without a single byte of the message.
     stranger.send_bytes(&[0, 0][..]).await;
     stranger.send_bytes(&[0, 3, 233][..]).await;
@@ -75,7 +75,8 @@ async fn a_message_over_its_bound_is_refused_by_its_length_alone() {
 
     let mut proxy = connected(&server, &token).await;
     // More than a first one may have; its nonce is unknown, so there is no answer.
-    let (type_url, response_nonce) = (Type::Cluster.url().to_owned(), "x".repeat(1500));
+    let type_url = Type::Cluster.url().to_owned();
+    let response_nonce = "x".repeat(1500);
     proxy.send(DeltaRequest { type_url, response_nonce, ..DeltaRequest::default() }).await;
     proxy.send_bytes(&[0, 0, 0, 7, 209][..]).await;
     ends(&mut proxy, Code::ResourceExhausted, "discovery request has 2001 bytes, and the limit is 2000")
@@ -85,30 +86,31 @@ async fn a_message_over_its_bound_is_refused_by_its_length_alone() {
 
 #[tokio::test]
 async fn nothing_of_a_stream_is_read_before_its_token_is_verified() {
-    let server = Server::limited(Limits { first_message: 1 << 20, ..GENEROUS }, &Metrics::default()).await;
+    let server =
+        ProxyServer::limited(Limits { first_message: 1 << 20, ..GENEROUS }, &Metrics::default()).await;
     let good = server.token("default").await;
     let (head, _) = good.rsplit_once('.').unwrap();
     let forged = format!("{head}.AAAA");
     for (token, part) in [(None, "no dataplane token"), (Some(&forged), "the dataplane token is refused")] {
         // It has not sent a byte.
-        let mut stranger = Stream::open(&server, token.map(String::as_str)).await;
+        let mut stranger = DeltaStream::open(&server, token.map(String::as_str)).await;
         ends(&mut stranger, Code::Unauthenticated, part).await;
     }
     // A token that names no mesh is verified when the mesh is known: after a message that is not long.
     let anywhere = DataplaneToken { name: "web".to_owned(), ..DataplaneToken::default() };
     let anywhere = server.token_for("default", &anywhere, Duration::from_secs(60)).await;
-    let mut unverified = Stream::open(&server, Some(&anywhere)).await;
+    let mut unverified = DeltaStream::open(&server, Some(&anywhere)).await;
     let prefix = |length: u32| [&[0][..], &length.to_be_bytes()[..]].concat();
     unverified.send_bytes(prefix((256 << 10) + 1)).await;
     ends(&mut unverified, Code::ResourceExhausted, "262145 bytes, and the limit is 262144").await;
-    let mut verified = Stream::open(&server, Some(&good)).await;
+    let mut verified = DeltaStream::open(&server, Some(&good)).await;
     verified.send_bytes(prefix((1 << 20) + 1)).await;
     ends(&mut verified, Code::ResourceExhausted, "1048577 bytes, and the limit is 1048576").await;
 }
 
 #[tokio::test]
 async fn a_token_is_taken_with_and_without_its_scheme() {
-    let server = Server::limited(GENEROUS, &Metrics::default()).await;
+    let server = ProxyServer::limited(GENEROUS, &Metrics::default()).await;
     let token = server.token("default").await;
     for scheme in ["", "Bearer ", "bearer "] {
         connected(&server, &format!("{scheme}{token}")).await;
@@ -124,9 +126,9 @@ fn telling(key: &str, bytes: usize) -> Node {
 }
 
 #[tokio::test]
-async fn a_proxy_that_tells_too_much_about_itself_is_refused_for_good_and_nothing_of_it_is_kept() {
+async fn a_proxy_with_too_much_metadata_is_refused_and_nothing_is_kept() {
     let metrics = Metrics::default();
-    let server = Server::limited(Limits { first_message: 4 << 20, ..GENEROUS }, &metrics).await;
+    let server = ProxyServer::limited(Limits { first_message: 4 << 20, ..GENEROUS }, &metrics).await;
     let token = server.token("default").await;
     drop(connected(&server, &token).await);
     let kept = || {
@@ -141,7 +143,7 @@ async fn a_proxy_that_tells_too_much_about_itself_is_refused_for_good_and_nothin
         ("dynamicMetadata", 3 << 20, "and the limit is 327680"),
     ] {
         for _ in 0..20 {
-            let mut stream = Stream::of(&server, telling(key, bytes), Some(&token)).await;
+            let mut stream = DeltaStream::of(&server, telling(key, bytes), Some(&token)).await;
             stream.ask(Type::Cluster, &[]).await;
             let refused = ends(&mut stream, Code::InvalidArgument, part).await;
             assert!(!refused.contains("try again"), "{refused}");
@@ -149,34 +151,68 @@ async fn a_proxy_that_tells_too_much_about_itself_is_refused_for_good_and_nothin
     }
     assert!(kept() < before + 10_000, "{} bytes are {} now", before, kept());
     // Of as much as is allowed, the record keeps a bounded part.
-    let mut stream = Stream::of(&server, telling("dynamicMetadata", MAX_METADATA - 100), Some(&token)).await;
+    let mut stream =
+        DeltaStream::of(&server, telling("dynamicMetadata", MAX_METADATA - 100), Some(&token)).await;
     stream.ask(Type::Cluster, &[]).await;
     assert_eq!(stream.response().await.0, Type::Cluster);
     assert!(kept() < before + MAX_METADATA / 2, "{before} bytes are {} now", kept());
 }
 
+/// The proxy `web` with so many inbounds, each with so many tags.
+fn serving(inbounds: usize, tags: usize) -> Node {
+    let inbound = |at: usize| {
+        let mut all: serde_json::Map<_, _> = (1..tags).map(|tag| (format!("t{tag}"), json!("x"))).collect();
+        all.insert("kuma.io/service".to_owned(), json!("web"));
+        json!({ "port": 1 + at, "tags": all })
+    };
+    let inbounds: Vec<_> = (0..inbounds).map(inbound).collect();
+    let dataplane = json!({ "type": "Dataplane", "mesh": "default", "name": "web",
+        "networking": { "address": "127.0.0.1", "inbound": inbounds } });
+    let text = prost_types::value::Kind::StringValue(dataplane.to_string());
+    let fields = [("dataplane.resource".to_owned(), prost_types::Value { kind: Some(text) })].into();
+    let metadata = Some(prost_types::Struct { fields });
+    Node { id: "default.web".to_owned(), metadata, ..Node::default() }
+}
+
+#[tokio::test]
+async fn a_dataplane_of_too_many_inbounds_or_tags_is_refused_with_the_limit() {
+    let server = ProxyServer::limited(GENEROUS, &Metrics::default()).await;
+    let token = server.token("default").await;
+    for (inbounds, tags, part) in [
+        (MAX_INBOUNDS + 1, 1, "the Dataplane has 129 inbounds, and the limit is 128"),
+        (1, MAX_TAGS + 1, "the inbound at port 1 has 65 tags, and the limit is 64"),
+    ] {
+        let mut stream = DeltaStream::of(&server, serving(inbounds, tags), Some(&token)).await;
+        stream.ask(Type::Cluster, &[]).await;
+        ends(&mut stream, Code::InvalidArgument, part).await;
+    }
+    let mut stream = DeltaStream::of(&server, serving(MAX_INBOUNDS, MAX_TAGS), Some(&token)).await;
+    stream.ask(Type::Cluster, &[]).await;
+    assert_eq!(stream.response().await.0, Type::Cluster);
+}
+
 #[tokio::test]
 async fn a_stream_that_stays_silent_ends_with_a_status_and_is_counted() {
     let metrics = Metrics::default();
-    let server = Server::limited(Limits { introduction: SHORT, ..GENEROUS }, &metrics).await;
+    let server = ProxyServer::limited(Limits { introduction: SHORT, ..GENEROUS }, &metrics).await;
     let token = server.token("default").await;
-    let mut silent = Stream::open(&server, Some(&token)).await;
+    let mut silent = DeltaStream::open(&server, Some(&token)).await;
     ends(&mut silent, Code::DeadlineExceeded, "no discovery request came within 20ms").await;
     assert_eq!(count(&metrics, "introduction"), 1);
 }
 
 #[tokio::test]
-async fn strangers_wait_in_line_and_are_asked_to_come_back_when_it_takes_too_long() {
+async fn strangers_wait_in_line_and_come_back_later_when_it_takes_too_long() {
     let metrics = Metrics::default();
     let limits = Limits { unauthenticated: 1, wait: SHORT, ..GENEROUS };
-    let server = Server::limited(limits, &metrics).await;
+    let server = ProxyServer::limited(limits, &metrics).await;
     let token = server.token("default").await;
     // One that has been let in is no stranger and takes no place.
     let _inside = connected(&server, &token).await;
-    let silent = Stream::open(&server, Some(&token)).await;
+    let silent = DeltaStream::open(&server, Some(&token)).await;
     let exhausted = (Code::ResourceExhausted as i32).to_string();
     soon(async || {
-        let mut next = Stream::open(&server, Some(&token)).await;
+        let mut next = DeltaStream::open(&server, Some(&token)).await;
         next.ask(Type::Cluster, &[]).await;
         matches!(next.next().await, Next::End(code, _) if code == exhausted)
     })
@@ -184,7 +220,7 @@ async fn strangers_wait_in_line_and_are_asked_to_come_back_when_it_takes_too_lon
     assert!(count(&metrics, "unauthenticated_streams") >= 1);
     drop(silent);
     soon(async || {
-        let mut next = Stream::open(&server, Some(&token)).await;
+        let mut next = DeltaStream::open(&server, Some(&token)).await;
         next.ask(Type::Cluster, &[]).await;
         matches!(next.next().await, Next::Response(_))
     })
@@ -192,23 +228,23 @@ async fn strangers_wait_in_line_and_are_asked_to_come_back_when_it_takes_too_lon
 }
 
 #[tokio::test]
-async fn a_name_has_as_many_streams_as_allowed_and_a_new_one_once_another_has_ended() {
+async fn a_name_has_limited_streams_and_a_new_one_once_another_ended() {
     let metrics = Metrics::default();
-    let server = Server::limited(Limits { streams_per_proxy: 1, ..GENEROUS }, &metrics).await;
+    let server = ProxyServer::limited(Limits { streams_per_proxy: 1, ..GENEROUS }, &metrics).await;
     let token = server.token("default").await;
     let first = connected(&server, &token).await;
-    let mut second = Stream::open(&server, Some(&token)).await;
+    let mut second = DeltaStream::open(&server, Some(&token)).await;
     second.ask(Type::Cluster, &[]).await;
     ends(&mut second, Code::ResourceExhausted, "has 1 streams open already; try again in 5 s").await;
     assert_eq!(count(&metrics, "streams_per_proxy"), 1);
     drop(first);
     soon(async || {
-        let mut next = Stream::open(&server, Some(&token)).await;
+        let mut next = DeltaStream::open(&server, Some(&token)).await;
         next.ask(Type::Cluster, &[]).await;
         matches!(next.next().await, Next::Response(_))
     })
     .await;
-    let mut stranger = Stream::open(&server, None).await;
+    let mut stranger = DeltaStream::open(&server, None).await;
     stranger.ask(Type::Cluster, &[]).await;
     ends(&mut stranger, Code::Unauthenticated, "no dataplane token").await;
     assert_eq!(count(&metrics, "unauthenticated"), 1);
@@ -239,12 +275,12 @@ async fn connect(running: &Running, directory: &TempDir) -> SendRequest<Body> {
 }
 
 /// Opens a stream on a connection: the code of gRPC in the head of the answer, if it ends there, and the stream.
-async fn open(connection: &mut SendRequest<Body>) -> (Option<String>, Stream) {
-    let (requests, request) = Stream::request(&format!("https://localhost{DELTA}"), None);
+async fn open(connection: &mut SendRequest<Body>) -> (Option<String>, DeltaStream) {
+    let (requests, request) = DeltaStream::request(&format!("https://localhost{DELTA}"), None);
     let sent = tokio::time::timeout(SOON, connection.send_request(request)).await;
     let answer = sent.expect("an answer in time").unwrap();
     let code = answer.headers().get("grpc-status").map(|code| code.to_str().unwrap().to_owned());
-    (code, Stream::begun(requests, Body::new(answer.into_body()), Node::default()))
+    (code, DeltaStream::begun(requests, Body::new(answer.into_body()), Node::default()))
 }
 
 async fn told(running: &Running, line: &str) {
@@ -257,11 +293,11 @@ async fn told(running: &Running, line: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_and_connections_over_the_limit_are_refused_with_a_reason_on_real_connections() {
+async fn real_streams_and_connections_over_the_limit_get_a_reason() {
     let (running, directory) = control_plane(|config| {
-        config.dp_server.authn.dp_proxy.kind = DpAuthnType::None;
-        config.dp_server.limits.max_streams_per_connection = 1;
-        config.dp_server.limits.max_connections = 1;
+        config.serving.dp_server.authn.dp_proxy.kind = DpAuthnType::None;
+        config.serving.dp_server.limits.max_streams_per_connection = 1;
+        config.serving.dp_server.limits.max_connections = 1;
     })
     .await;
     let exhausted = Some((Code::ResourceExhausted as i32).to_string());
@@ -282,9 +318,9 @@ async fn streams_and_connections_over_the_limit_are_refused_with_a_reason_on_rea
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_message_that_fills_the_windows_of_http2_many_times_gets_through() {
+async fn a_first_message_many_times_longer_than_http2_windows_gets_through() {
     let (running, directory) =
-        control_plane(|config| config.dp_server.authn.dp_proxy.kind = DpAuthnType::None).await;
+        control_plane(|config| config.serving.dp_server.authn.dp_proxy.kind = DpAuthnType::None).await;
     let mut connection = connect(&running, &directory).await;
     let (code, mut stream) = open(&mut connection).await;
     assert_eq!(code, None);

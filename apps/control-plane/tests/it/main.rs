@@ -40,6 +40,7 @@ mod snis;
 mod streams;
 mod telemetry;
 mod trimmed;
+mod verifiers;
 mod virtual_hosts;
 mod what_if;
 mod world;

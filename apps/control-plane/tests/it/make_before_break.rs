@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use control_plane::push::{HoldTimes, Work};
+use serving::push::{HoldTimes, PendingWork};
 use store::{Memory, Store};
 use tokio::time::{Instant, sleep};
 use xds::{Type, message::Node};
 
 use crate::{
-    proxies::Server,
-    streams::{Next, Stream},
+    proxies::ProxyServer,
+    streams::{DeltaStream, Next},
     trimmed::{callable, dataplane, mesh, permission, server, service},
     world::{ConnectedProxy, SOON, World, traits},
 };
@@ -49,17 +49,17 @@ impl Scene {
     /// The server of this number takes in what it has to and acknowledges it.
     async fn acknowledge(&mut self, number: usize) {
         let server = &mut self.servers[number - 1];
-        assert_eq!(server.turn().await, Work::Everything, "a server is told at once");
+        assert_eq!(server.turn().await, PendingWork::Everything, "a server is told at once");
         server.connected.acknowledged();
     }
 
     async fn web_has(&mut self, expected: &[u8]) {
-        assert_eq!(self.web.turn().await, Work::Outbounds);
+        assert_eq!(self.web.turn().await, PendingWork::Outbounds);
         assert_eq!(callable(&self.web), expected);
     }
 
     async fn web_is_left_alone(&mut self, why: &str) {
-        assert_eq!(self.web.turn().await, Work::Nothing, "{why}");
+        assert_eq!(self.web.turn().await, PendingWork::Nothing, "{why}");
     }
 
     /// Waits until all times of a hold are over; the clock does not run, it jumps.
@@ -113,7 +113,7 @@ async fn what_opens_comes_before_what_closes_with_it_goes() {
 async fn a_server_that_never_answers_delays_others_for_so_long_only() {
     let mut scene = Scene::set().await;
     scene.world.put([permission(2, &["web"])]).await;
-    assert_eq!(scene.servers[1].turn().await, Work::Everything);
+    assert_eq!(scene.servers[1].turn().await, PendingWork::Everything);
     sleep(TIME / 2).await;
     scene.web_is_left_alone("half the time").await;
     // A further change does not make it longer, and has its own time.
@@ -135,7 +135,7 @@ async fn each_change_waits_for_its_own_servers() {
     scene.web_has(&[1, 3]).await;
     // A change that concerns no connected server does not set free what others hold.
     scene.world.put([service(4), server(4), permission(4, &["web"])]).await;
-    while scene.web.turn().await != Work::Nothing {}
+    while scene.web.turn().await != PendingWork::Nothing {}
     assert_eq!(callable(&scene.web), [1, 3, 4]);
     scene.acknowledge(2).await;
     scene.web_has(&[1, 2, 3, 4]).await;
@@ -147,7 +147,7 @@ async fn a_change_of_the_mesh_in_the_same_round_does_not_let_clients_go_first() 
     let mut changed = mesh();
     changed.labels.insert("team".to_owned(), "shop".to_owned());
     scene.world.put([changed, permission(2, &["web"])]).await;
-    while scene.web.turn().await != Work::Nothing {}
+    while scene.web.turn().await != PendingWork::Nothing {}
     assert_eq!(callable(&scene.web), [1], "the server does not know yet");
     // A change of the mesh is for all proxies, so all of them are waited for.
     scene.web.connected.acknowledged();
@@ -177,7 +177,7 @@ async fn everything_else_reaches_a_client_that_waits() {
     scene.world.put([permission(2, &["web"])]).await;
     scene.web_is_left_alone("the server does not know yet").await;
     scene.world.put([dataplane("s1-2", "s1", "127.0.3.1")]).await;
-    assert_eq!(scene.web.turn().await, Work::Endpoints);
+    assert_eq!(scene.web.turn().await, PendingWork::Endpoints);
     let mut changed = service(1);
     changed.spec = crate::world::service("default", "s1", &[]).spec;
     changed.status = None;
@@ -196,7 +196,7 @@ async fn a_change_that_is_taken_back_leaves_clients_alone() {
     scene.acknowledge(1).await;
     scene.world.put([permission(1, &["web"])]).await;
     scene.acknowledge(1).await;
-    while scene.web.turn().await != Work::Nothing {}
+    while scene.web.turn().await != PendingWork::Nothing {}
     assert_eq!(callable(&scene.web), [1]);
     scene.time_is_over().await;
     scene.web_is_left_alone("the time of the first change is over").await;
@@ -211,25 +211,25 @@ async fn of_several_changes_the_last_counts_and_none_is_lost() {
         scene.world.put([permission(2 + round % 2, clients), permission(1, clients)]).await;
         if round % 3 == 0 {
             for server in &mut scene.servers {
-                while server.turn().await != Work::Nothing {}
+                while server.turn().await != PendingWork::Nothing {}
                 server.connected.acknowledged();
             }
         }
         if round % 5 == 0 {
             sleep(TIME / 3).await;
         }
-        while scene.web.turn().await != Work::Nothing {}
+        while scene.web.turn().await != PendingWork::Nothing {}
     }
     scene.world.put([permission(1, &["web"]), permission(2, &[]), permission(3, &["web"])]).await;
     scene.time_is_over().await;
-    while scene.web.turn().await != Work::Nothing {}
+    while scene.web.turn().await != PendingWork::Nothing {}
     assert_eq!(callable(&scene.web), [1, 3]);
 }
 
 /// A proxy that says what it has and acknowledges what the test asks for.
-async fn stream(server: &Server, name: &str) -> Stream {
+async fn stream(server: &ProxyServer, name: &str) -> DeltaStream {
     let node = Node { id: format!("default.{name}"), ..Node::default() };
-    let mut stream = Stream::of(server, node, None).await;
+    let mut stream = DeltaStream::of(server, node, None).await;
     stream.ask(Type::Cluster, &[]).await;
     assert_eq!(stream.response().await.0, Type::Cluster);
     stream.ask(Type::Listener, &[]).await;
@@ -239,7 +239,7 @@ async fn stream(server: &Server, name: &str) -> Stream {
 
 #[tokio::test]
 async fn a_stream_tells_that_its_proxy_has_acknowledged_its_listeners() {
-    let server = Server::new(false, Duration::ZERO).await;
+    let server = ProxyServer::new(false, Duration::ZERO).await;
     // So long that the test would fail if it waited for it.
     let world = world(server.world.store.clone(), HoldTimes { opening: 2 * SOON, closing: 2 * SOON });
     let server = server.with(|context| context.push = world.push.clone());
@@ -253,11 +253,11 @@ async fn a_stream_tells_that_its_proxy_has_acknowledged_its_listeners() {
     world.put([permission(1, &["web"])]).await;
     let Next::Response(sent) = backend.next().await else { panic!("the stream ended") };
     assert_eq!(sent.type_url, Type::Listener.url());
-    assert_eq!(web.turn().await, Work::Nothing, "the server has it and has not answered");
+    assert_eq!(web.turn().await, PendingWork::Nothing, "the server has it and has not answered");
     backend.acknowledge(&sent).await;
     let watcher = web.connected.watcher.clone();
     let work = tokio::time::timeout(SOON, watcher.work()).await.expect("the client is woken");
-    assert_eq!(work, Work::Outbounds);
+    assert_eq!(work, PendingWork::Outbounds);
     web.current = web.connected.compute(work, web.current.as_ref()).await;
     assert_eq!(callable(&web), [1]);
 }

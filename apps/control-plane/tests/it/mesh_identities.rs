@@ -2,30 +2,30 @@
 
 use std::{sync::Arc, time::Duration};
 
-use control_plane::{
-    config::Config,
-    dp_server::{proxy::IdentifiedProxy, secrets::Issued},
-    mesh_identities,
-};
 use identity::{DataplaneToken, ca::Files};
 use jiff::Timestamp;
-use plan::SecretNames;
+use plan::{AuthoritiesSecret, CertificateSecret, SecretNames};
+use reconcilers::mesh_identities;
 use resources::{
     Draft, Key, Kind, Resource, Status, finding::Code, kinds::dataplane_insight::DataplaneInsight,
 };
 use runtime::Shutdown;
 use serde_json::{Value, json};
+use serving::dp_server::{
+    proxy::IdentifiedProxy,
+    secrets::{IssueError, IssuedSecrets},
+};
 use tonic::Code as GrpcCode;
 use xds::{Type, message::Node};
 
 use crate::{
     impostors::bringing,
-    proxies::Server,
-    streams::{Next, Stream},
-    world::{eventually, registrar, resource},
+    proxies::ProxyServer,
+    streams::{DeltaStream, Next},
+    world::{eventually, registrar, resource, runner},
 };
 
-/// What reconciles identities, ended when it is dropped.
+/// Reconciler of identities, ended when it is dropped.
 struct Reconciler(Shutdown);
 
 impl Drop for Reconciler {
@@ -34,17 +34,16 @@ impl Drop for Reconciler {
     }
 }
 
-async fn server() -> (Server, Reconciler) {
+async fn server() -> (ProxyServer, Reconciler) {
     reconciled(false).await
 }
 
-async fn reconciled(tokens_required: bool) -> (Server, Reconciler) {
-    let server = Server::new(tokens_required, Duration::from_secs(60)).await;
+async fn reconciled(tokens_required: bool) -> (ProxyServer, Reconciler) {
+    let server = ProxyServer::new(tokens_required, Duration::from_secs(60)).await;
     let mesh = json!({ "meshServices": { "mode": "Exclusive" } });
     server.world.put([resource(Key::global(Kind::Mesh, "default"), &[], mesh)]).await;
     let shutdown = Shutdown::default();
-    let store = Arc::new(registrar(server.world.store.clone()));
-    mesh_identities::start(&store, &Config::default(), Files::default(), &shutdown);
+    mesh_identities::start("default", Files::default(), &runner(&server.world.store, &shutdown));
     (server, Reconciler(shutdown))
 }
 
@@ -56,18 +55,18 @@ fn bundled(extra: Value) -> Value {
     json!({ "type": "Bundled", "bundled": bundled })
 }
 
-async fn put(server: &Server, name: &str, spec: Value) {
+async fn put(server: &ProxyServer, name: &str, spec: Value) {
     let identity = resource(Key::new(Kind::MeshIdentity, "default", name), &[], spec);
     let draft = Draft::new(identity.key.clone(), identity.spec);
     registrar(server.world.store.clone()).put(draft).await.unwrap();
 }
 
-fn stored(server: &Server, kind: Kind, name: &str) -> Option<Arc<Resource>> {
+fn stored(server: &ProxyServer, kind: Kind, name: &str) -> Option<Arc<Resource>> {
     server.world.store.snapshot().unwrap().get(&Key::new(kind, "default", name)).cloned()
 }
 
 /// `type=status/reason` of every condition.
-fn conditions(server: &Server, name: &str) -> Vec<String> {
+fn conditions(server: &ProxyServer, name: &str) -> Vec<String> {
     match stored(server, Kind::MeshIdentity, name).and_then(|identity| identity.status.clone()) {
         Some(Status::MeshIdentity(status)) => {
             let shown =
@@ -78,7 +77,7 @@ fn conditions(server: &Server, name: &str) -> Vec<String> {
     }
 }
 
-async fn become_so(server: &Server, name: &str, expected: &[&str]) {
+async fn become_so(server: &ProxyServer, name: &str, expected: &[&str]) {
     eventually(&format!("{name}: {expected:?}"), || conditions(server, name) == expected).await;
     server.world.push.caught_up().await;
 }
@@ -98,25 +97,27 @@ fn named(name: &str, labels: &[(&str, &str)]) -> Resource {
 const WORKLOAD: [(&str, &str); 1] = [("kuma.io/workload", "web")];
 
 /// The KRI of an identity.
-fn kri(server: &Server, name: &str) -> String {
+fn kri(server: &ProxyServer, name: &str) -> String {
     stored(server, Kind::MeshIdentity, name).unwrap().kri("").unwrap().to_string()
 }
 
 /// A certificate of an identity.
-async fn issue(server: &Server, identity: &str) -> anyhow::Result<Issued> {
+async fn issue(server: &ProxyServer, identity: &str) -> Result<IssuedSecrets, IssueError> {
     issue_for(server, "web", identity).await
 }
 
-async fn issue_for(server: &Server, proxy: &str, identity: &str) -> anyhow::Result<Issued> {
+async fn issue_for(server: &ProxyServer, proxy: &str, identity: &str) -> Result<IssuedSecrets, IssueError> {
     let proxy = IdentifiedProxy::identify(&format!("default.{proxy}"), json!({})).unwrap();
-    let credentials = server.authenticated();
-    let names =
-        SecretNames { identity: kri(server, identity), authorities: "system_trust_bundle".to_owned() };
+    let credentials = server.authenticated().await;
+    let names = SecretNames {
+        identity: CertificateSecret::OfIdentity(kri(server, identity).parse().unwrap()),
+        authorities: AuthoritiesSecret::TrustBundle("system_trust_bundle".to_owned()),
+    };
     server.context.issuer.issue(&server.context, &proxy, &credentials, &names).await
 }
 
 #[tokio::test]
-async fn an_authority_is_made_believed_and_signs_for_the_proxies_that_the_identity_selects() {
+async fn an_authority_is_made_trusted_and_signs_for_selected_proxies() {
     let (server, _reconciler) = server().await;
     server.world.put([web(&[("kuma.io/workload", "web")])]).await;
     put(&server, "all", json!({ "selector": { "dataplane": {} }, "provider": bundled(json!({})) })).await;
@@ -195,7 +196,7 @@ async fn another_authority_is_added_to_what_is_believed_already() {
 }
 
 #[tokio::test]
-async fn the_rsa_key_of_a_proxy_is_made_on_another_thread_and_only_for_a_new_certificate() {
+async fn rsa_keys_of_proxies_are_made_elsewhere_and_only_for_new_certificates() {
     let (server, _reconciler) = server().await;
     server.world.put([web(&WORKLOAD), named("api", &[("kuma.io/workload", "api")])]).await;
     put(&server, "all", json!({ "selector": { "dataplane": {} }, "provider": bundled(json!({})) })).await;
@@ -214,8 +215,8 @@ async fn the_rsa_key_of_a_proxy_is_made_on_another_thread_and_only_for_a_new_cer
     assert!(looked_at_once("web").await.is_some(), "the present certificate is good");
 }
 
-/// When the certificate of `web` was made, and when it ends, as its insight says.
-fn certified(server: &Server) -> Option<(Timestamp, Timestamp)> {
+/// Begin and end of the certificate of `web`, as its insight says.
+fn certified(server: &ProxyServer) -> Option<(Timestamp, Timestamp)> {
     let insight = stored(server, Kind::DataplaneInsight, "web")?;
     let certificate = insight.spec.get::<DataplaneInsight>()?.mtls.clone()?;
     Some((certificate.last_certificate_regeneration?, certificate.certificate_expiration_time?))
@@ -229,7 +230,7 @@ async fn a_connected_proxy_is_sent_another_certificate_before_its_own_ends() {
     put(&server, "all", json!({ "selector": { "dataplane": {} }, "provider": short })).await;
     become_so(&server, "all", &READY).await;
     let mut stream =
-        Stream::of(&server, Node { id: "default.web".to_owned(), ..Node::default() }, None).await;
+        DeltaStream::of(&server, Node { id: "default.web".to_owned(), ..Node::default() }, None).await;
     stream.ask(Type::Cluster, &[]).await;
     assert_eq!(stream.response().await.0, Type::Cluster);
     let secret = kri(&server, "all");
@@ -248,13 +249,13 @@ async fn a_connected_proxy_is_sent_another_certificate_before_its_own_ends() {
     panic!("always after the end");
 }
 
-/// What a proxy that brings its Dataplane along receives first: the type of a response, or why it may not connect.
+/// First response to a proxy that brings its Dataplane along: its type, or the reason why it may not connect.
 async fn connects(
-    server: &Server,
+    server: &ProxyServer,
     dataplane: &Resource,
     token: Option<&str>,
 ) -> Result<Type, (GrpcCode, String)> {
-    let mut stream = Stream::of(server, bringing(dataplane), token).await;
+    let mut stream = DeltaStream::of(server, bringing(dataplane), token).await;
     stream.ask(Type::Cluster, &[]).await;
     match stream.next().await {
         Next::Response(response) => Ok(Type::by_url(&response.type_url).unwrap()),
@@ -279,14 +280,15 @@ async fn a_proxy_without_the_workload_that_its_identity_names_may_not_connect() 
 }
 
 #[tokio::test]
-async fn a_token_that_leaves_the_workload_open_is_refused_where_the_workload_names_the_proxy() {
+async fn a_token_without_a_workload_is_refused_where_that_names_the_proxy() {
     let (server, _reconciler) = reconciled(true).await;
     let token = async |workload: &str| {
         let mesh = "default".to_owned();
         let claims = DataplaneToken { mesh, workload: workload.to_owned(), ..DataplaneToken::default() };
         server.token_for("default", &claims, Duration::from_secs(60)).await
     };
-    let (open, bound) = (token("").await, token("web").await);
+    let open = token("").await;
+    let bound = token("web").await;
     assert_eq!(connects(&server, &named("early", &WORKLOAD), Some(&open)).await, Ok(Type::Cluster));
     let provider = bundled(json!({}));
     put(&server, "all", json!({ "selector": { "dataplane": {} }, "provider": provider })).await;
@@ -304,7 +306,7 @@ async fn a_token_that_leaves_the_workload_open_is_refused_where_the_workload_nam
 }
 
 /// A token for a proxy with this name that binds these labels.
-async fn bound_to(server: &Server, name: &str, labels: &[(&str, &str)]) -> String {
+async fn bound_to(server: &ProxyServer, name: &str, labels: &[(&str, &str)]) -> String {
     let labels =
         labels.iter().map(|(label, value)| ((*label).to_owned(), vec![(*value).to_owned()])).collect();
     let claims = DataplaneToken {
@@ -316,11 +318,11 @@ async fn bound_to(server: &Server, name: &str, labels: &[(&str, &str)]) -> Strin
     server.token_for("default", &claims, Duration::from_secs(60)).await
 }
 
-/// What is found about tokens that do not vouch for the identities of proxies.
-fn not_vouched(server: &Server) -> Vec<String> {
+/// Findings about tokens that do not vouch for the identities of proxies.
+fn not_vouched(server: &ProxyServer) -> Vec<String> {
     let mesh = server.world.push.mesh("default").unwrap();
     let refused = server.world.push.refusals().findings(&mesh).into_iter();
-    let connected = server.world.push.problems("default").into_iter();
+    let connected = server.world.push.findings("default").into_iter();
     let all = refused.chain(connected).filter(|finding| finding.code == Code::IdentityNotVouched);
     all.map(|finding| format!("{} {finding}", finding.about.as_ref().unwrap())).collect()
 }
@@ -358,7 +360,7 @@ async fn a_proxy_is_not_the_workload_of_a_label_that_its_token_does_not_bind() {
 }
 
 #[tokio::test]
-async fn a_proxy_does_not_choose_its_identity_by_a_label_that_the_identity_selects() {
+async fn a_proxy_does_not_choose_its_identity_by_a_selecting_label() {
     let (server, _reconciler) = reconciled(true).await;
     let chosen = json!({ "dataplane": { "matchLabels": { "app": "payments" } } });
     let id = json!({ "path": "/payments" });
@@ -382,9 +384,9 @@ async fn a_proxy_does_not_choose_its_identity_by_a_label_that_the_identity_selec
 }
 
 /// A stream of `web`, which is stored already, that has its clusters.
-async fn connected(server: &Server, token: &str) -> Stream {
+async fn connected(server: &ProxyServer, token: &str) -> DeltaStream {
     let node = Node { id: "default.web".to_owned(), ..Node::default() };
-    let mut stream = Stream::of(server, node, Some(token)).await;
+    let mut stream = DeltaStream::of(server, node, Some(token)).await;
     stream.ask(Type::Cluster, &[]).await;
     assert_eq!(stream.response().await.0, Type::Cluster);
     stream
@@ -417,7 +419,7 @@ async fn a_connected_proxy_whose_label_changes_does_not_become_that_workload() {
 }
 
 #[tokio::test]
-async fn an_identity_that_is_written_later_is_not_given_to_connected_proxies_whose_tokens_do_not_vouch() {
+async fn a_later_identity_is_not_given_to_proxies_whose_tokens_do_not_vouch() {
     let (server, _reconciler) = reconciled(true).await;
     server.world.put([web(&[("app", "payments")])]).await;
     let token = bound_to(&server, "web", &[]).await;

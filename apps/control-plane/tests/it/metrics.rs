@@ -1,20 +1,20 @@
-//! What `/metrics` tells about proxies, the store, certificates and the process; and the reference page of it.
+//! Metrics of proxies, the store, certificates and the process; and the reference page of them.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use control_plane::{
     boot::Running,
     config::setting::{Mode, StoreType},
-    push,
 };
-use runtime::metrics::{Described, Metrics};
+use runtime::metrics::{MetricDescription, Metrics};
 use serde_json::json;
+use serving::push;
 use xds::Type;
 
 use crate::{
     client::{agent, config, get_with, put, start},
-    proxies::{GENEROUS, Server},
-    streams::{Next, Stream, connected},
+    proxies::{GENEROUS, ProxyServer},
+    streams::{DeltaStream, Next, connected},
     world::{dataplane, eventually, mesh},
 };
 
@@ -29,8 +29,8 @@ fn now() -> f64 {
 }
 
 /// A server for proxies, and its metrics.
-async fn server(mode: &str) -> (Server, Metrics) {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+async fn server(mode: &str) -> (ProxyServer, Metrics) {
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     server.world.put([mesh("default", mode)]).await;
     let metrics = Metrics::default();
     push::metrics::register(&server.world.push, &metrics);
@@ -123,7 +123,7 @@ async fn the_first_certificate_of_a_connected_proxy_to_expire_is_known() {
 #[tokio::test]
 async fn proxies_that_cannot_prove_who_they_are_are_counted_by_reason() {
     let metrics = Metrics::default();
-    let server = Server::limited(GENEROUS, &metrics).await;
+    let server = ProxyServer::limited(GENEROUS, &metrics).await;
     let token = server.token("default").await;
     // Another signature, which can be read as one.
     let (kept, rest) = token.split_at(token.len() - 10);
@@ -132,7 +132,7 @@ async fn proxies_that_cannot_prove_who_they_are_are_counted_by_reason() {
     for (token, reason) in
         [(None, "missing"), (Some(forged.as_str()), "signature"), (Some("a.b.c"), "malformed")]
     {
-        let mut stream = Stream::open(&server, token).await;
+        let mut stream = DeltaStream::open(&server, token).await;
         stream.ask(Type::Cluster, &[]).await;
         let Next::End(..) = stream.next().await else { panic!("{reason}") };
         let series = format!("auth_failures_total{{server=\"dp_server\",reason=\"{reason}\"}}");
@@ -174,21 +174,46 @@ async fn a_control_plane_tells_about_its_store_its_certificates_and_itself() {
     running.finish().await;
 }
 
-/// Every metric of a zone and of a global control plane.
-async fn described() -> BTreeSet<Described> {
-    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+/// A global control plane, and a zone that looks for one.
+async fn both(dirs: &[tempfile::TempDir; 2]) -> [Running; 2] {
     let mut global = config(dirs[0].path(), StoreType::Memory);
-    (global.mode, global.multizone.global.kds.grpc_port) = (Mode::Global, 0);
-    let global = start(global).await;
+    (global.mode, global.synchronisation.multizone.global.kds.grpc_port) = (Mode::Global, 0);
     let mut zone = config(dirs[1].path(), StoreType::Memory);
-    zone.multizone.zone.name = "east".to_owned();
-    zone.multizone.zone.global_address = "grpcs://127.0.0.1:1".to_owned();
+    zone.synchronisation.multizone.zone.name = "east".to_owned();
+    zone.synchronisation.multizone.zone.global_address = "grpcs://127.0.0.1:1".to_owned();
     zone.audit.file = dirs[1].path().join("audit.log").to_str().unwrap().to_owned();
-    let zone = start(zone).await;
-    let found = global.metrics.described().into_iter().chain(zone.metrics.described()).collect();
-    global.finish().await;
-    zone.finish().await;
+    [start(global).await, start(zone).await]
+}
+
+/// Every metric of a zone and of a global control plane.
+async fn described() -> BTreeSet<MetricDescription> {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut found = BTreeSet::new();
+    for running in both(&dirs).await {
+        found.extend(running.metrics.described());
+        running.finish().await;
+    }
     found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_reconciler_tells_how_far_behind_it_is_and_the_guide_explains_it() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut found = BTreeSet::new();
+    for running in both(&dirs).await {
+        let page = page(&running).await;
+        let lags = page.lines().filter_map(|line| line.strip_prefix("reconciler_lag_seconds{reconciler=\""));
+        found.extend(lags.map(|rest| rest.split('"').next().unwrap().to_owned()));
+        running.finish().await;
+    }
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/alerts.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let section = guide.split("### KumaReconcilerBehind").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `") && !line.starts_with("| `reconciler`"));
+    let names = rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2));
+    let explained: BTreeSet<String> = names.map(str::to_owned).collect();
+    assert!(found.len() > 10, "{found:?}");
+    assert_eq!(found, explained);
 }
 
 /// A page of the reference, the same as what is registered.
@@ -202,7 +227,7 @@ async fn the_reference_of_metrics_is_up_to_date() {
          `api_server_http_request_duration_seconds` are named as in Kuma. No metric has a label for each proxy. \
          [The guide to alerts](../guide/alerts.md) says what to watch.\n\n| Metric | Type | Meaning |\n|---|---|---|\n",
     );
-    for Described { name, kind, help } in described().await {
+    for MetricDescription { name, kind, help } in described().await {
         page.push_str(&format!("| `{name}` | {kind} | {help} |\n"));
     }
     crate::config::committed("control-plane-metrics.md", &page);

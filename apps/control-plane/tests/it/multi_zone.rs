@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use control_plane::{config::Config, mesh_services, push::Work};
+use reconcilers::mesh_services;
 use resources::{Draft, Key, Kind, Resource};
 use runtime::Shutdown;
 use serde_json::{Value, json};
+use serving::push::PendingWork;
 use xds::Type;
 
 use crate::world::{
-    ConnectedProxy, World, dataplane, eventually, mesh, registrar, resource, service, traits,
+    ConnectedProxy, World, dataplane, eventually, mesh, registrar, resource, runner, service, traits,
 };
 
 fn everywhere() -> Resource {
@@ -56,7 +57,7 @@ fn told(proxy: &ConnectedProxy, kind: Type, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_proxy_that_calls_it_gets_a_cluster_with_the_endpoints_of_every_service_in_it() {
+async fn a_calling_proxy_gets_a_cluster_with_endpoints_of_every_service_in_it() {
     for (unified, name) in
         [(false, "default_everywhere___mzsvc_80"), (true, "kri_mzsvc_default___everywhere_http")]
     {
@@ -65,7 +66,7 @@ async fn a_proxy_that_calls_it_gets_a_cluster_with_the_endpoints_of_every_servic
             &world,
             plan::ProxyTraits { unified_naming: unified, ..traits("default", "web") },
         );
-        assert_eq!(proxy.turn().await, Work::Everything);
+        assert_eq!(proxy.turn().await, PendingWork::Everything);
         let cluster = told(&proxy, Type::Cluster, name);
         for expected in [".everywhere.80.default.mzms", "spiffe://default/blue", "spiffe://default/green"] {
             assert!(cluster.contains(expected), "{expected} is not in {cluster}");
@@ -74,11 +75,11 @@ async fn a_proxy_that_calls_it_gets_a_cluster_with_the_endpoints_of_every_servic
         assert!(endpoints.contains("127.0.1.1") && endpoints.contains("127.0.1.2"), "{endpoints}");
 
         world.put([dataplane("default", "green-2", "127.0.1.3", "green", &[])]).await;
-        assert!(matches!(proxy.turn().await, Work::Endpoints), "an instance more is nothing else");
+        assert!(matches!(proxy.turn().await, PendingWork::Endpoints), "an instance more is nothing else");
         assert!(told(&proxy, Type::Endpoint, name).contains("127.0.1.3"));
 
         world.put([service("default", "green", &[])]).await;
-        assert_eq!(proxy.turn().await, Work::Outbounds, "other servers are expected now");
+        assert_eq!(proxy.turn().await, PendingWork::Outbounds, "other servers are expected now");
         let endpoints = told(&proxy, Type::Endpoint, name);
         assert!(endpoints.contains("127.0.1.1") && !endpoints.contains("127.0.1.2"), "{endpoints}");
     }
@@ -89,10 +90,11 @@ async fn its_status_follows_the_services_and_is_written_only_when_it_differs() {
     let world = World::new();
     let shutdown = Shutdown::default();
     mesh_services::start(
-        Arc::new(registrar(world.store.clone())),
+        &registrar(world.store.clone()),
         Arc::default(),
-        &Config::default(),
-        &shutdown,
+        &reconcilers::Config::default(),
+        "default",
+        &runner(&world.store, &shutdown),
     );
     world.put([mesh("default", "")]).await;
     let register = async |resource: Resource, labels: &[(&str, &str)]| {

@@ -1,26 +1,29 @@
 //! Calls that agents report: who may report what, what is accepted of it, and that it is kept.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use api::{Inspect, inspect::observed::WantedEdges};
-use control_plane::{
-    inspect::Proxies,
-    observed::{Observations, Pace},
-};
 use http::StatusCode;
+use inspection::StoredProxies;
 use jiff::Timestamp;
 use resources::{Key, Kind};
 use runtime::{Shutdown, metrics::Metrics};
 use serde_json::{Value, json};
+use serving::observed::{Observations, Pace};
 use store::{Memory, Store};
 use topology::{
     DestinationId,
-    observed::{Caller, Edge, Observed, destination_text},
+    observed::{Caller, Edge, ObservedEdges, destination_text},
 };
 
 use crate::{
-    proxies::Server,
-    world::{ConnectedProxy, World, dataplane, eventually, mesh, service},
+    insights::Away,
+    proxies::ProxyServer,
+    world::{ConnectedProxy, World, dataplane, eventually, mesh, runner, service},
 };
 
 const BACKEND: &str = "kri_msvc_default___backend_80";
@@ -29,8 +32,8 @@ const NO_PAUSE: Pace = Pace { edges: Duration::ZERO, counts: Duration::ZERO };
 const NEVER: Pace = Pace { edges: Duration::from_secs(3600), counts: Duration::from_secs(3600) };
 
 /// Every edge as texts, with its count.
-fn edges(observed: &Observed) -> Vec<(String, String, u64)> {
-    let text = |(edge, seen): (&Edge, &topology::observed::Seen)| {
+fn edges(observed: &ObservedEdges) -> Vec<(String, String, u64)> {
+    let text = |(edge, seen): (&Edge, &topology::observed::EdgeObservations)| {
         (edge.caller.to_string(), destination_text(&edge.destination), seen.count)
     };
     observed.edges.iter().map(text).collect()
@@ -41,8 +44,8 @@ fn edge(caller: &str, destination: &str, count: u64) -> (String, String, u64) {
 }
 
 /// A server with the proxy of `web` connected, which calls `backend`.
-async fn with_web(tokens_required: bool, mode: &str) -> (Server, ConnectedProxy) {
-    let server = Server::new(tokens_required, Duration::ZERO).await;
+async fn with_web(tokens_required: bool, mode: &str) -> (ProxyServer, ConnectedProxy) {
+    let server = ProxyServer::new(tokens_required, Duration::ZERO).await;
     let web = dataplane("default", "web", "127.0.2.1", "web", &["backend"]);
     let backend = dataplane("default", "backend", "127.0.2.2", "backend", &[]);
     server.world.put([mesh("default", mode), web, backend, service("default", "backend", &[])]).await;
@@ -54,13 +57,13 @@ fn report(name: &str, clusters: Value) -> Value {
     json!({ "mesh": "default", "name": name, "clusters": clusters })
 }
 
-async fn post(server: &Server, report: Value) -> (StatusCode, String) {
+async fn post(server: &ProxyServer, report: Value) -> (StatusCode, String) {
     let (status, _, text) = server.post("/observed", &[], report).await;
     (status, text)
 }
 
-fn seen(server: &Server) -> Vec<(String, String, u64)> {
-    edges(&server.context.observations.of_mesh("default"))
+fn seen(server: &ProxyServer) -> Vec<(String, String, u64)> {
+    edges(&server.context.reports.observations.of_mesh("default"))
 }
 
 #[tokio::test]
@@ -68,7 +71,7 @@ async fn a_report_counts_calls_of_the_proxys_identity_to_what_it_was_given() {
     let (server, _web) = with_web(false, "").await;
     let metrics = Metrics::default();
     let observations = Arc::new(Observations::new(server.world.store.clone(), &metrics));
-    let server = server.with(|context| context.observations = observations);
+    let server = server.with(|context| context.reports.observations = observations);
     let clusters = json!({ "default_backend___msvc_80": 3, "default_other___msvc_80": 7, "": 1 });
     let said = json!({ "mesh": "default", "name": "web", "clusters": clusters, "later": [1] });
     assert_eq!(post(&server, said).await.0, StatusCode::NO_CONTENT);
@@ -154,9 +157,9 @@ async fn clients_without_an_identity_are_seen_where_mtls_is_permissive() {
 #[tokio::test]
 async fn what_was_seen_is_listed_with_how_complete_it_is() {
     let (server, _web) = with_web(false, "").await;
-    let observations = server.context.observations.clone();
+    let observations = server.context.reports.observations.clone();
     let proxies =
-        Proxies::new(server.world.store.clone(), server.world.push.clone(), 0).observing(observations);
+        StoredProxies::new(server.world.store.clone(), server.world.push.clone(), 0).observing(observations);
     let answer = proxies.observed("default", ALL).await.unwrap();
     assert_eq!((answer.since, answer.edges.len()), (None, 0));
     assert_eq!((answer.proxies.reporting, answer.proxies.connected), (0, 1));
@@ -177,7 +180,7 @@ fn backend(number: usize) -> Edge {
     Edge { caller: Caller::Outside, destination: DestinationId::Port(kri) }
 }
 
-/// What one control plane keeps, and how it ends.
+/// Observations of one control plane, and the means to end it.
 struct Instance {
     observations: Arc<Observations>,
     shutdown: Shutdown,
@@ -185,9 +188,10 @@ struct Instance {
 
 impl Instance {
     fn on(store: &Arc<dyn Store>, pace: Pace, max_edges: usize) -> Instance {
-        let (metrics, shutdown) = (Metrics::default(), Shutdown::default());
+        let metrics = Metrics::default();
+        let shutdown = Shutdown::default();
         let observations = Arc::new(Observations::new(store.clone(), &metrics).with(pace, max_edges));
-        observations.start(&shutdown);
+        observations.start(&runner(store, &shutdown));
         Instance { observations, shutdown }
     }
 
@@ -212,7 +216,7 @@ async fn store_with_mesh() -> (World, Arc<dyn Store>) {
     (world, store)
 }
 
-/// How many resources hold what was seen.
+/// Number of resources that hold observations.
 fn shards(store: &Arc<dyn Store>) -> usize {
     let stored = store.snapshot().unwrap();
     stored.of_kind(Kind::Config).filter(|config| config.name().contains("-observed-")).count()
@@ -240,7 +244,8 @@ async fn a_control_plane_that_ends_has_stored_what_was_reported() {
 #[tokio::test]
 async fn two_control_planes_on_one_store_lose_nothing_and_count_nothing_twice() {
     let (_world, store) = store_with_mesh().await;
-    let (one, other) = (Instance::on(&store, NO_PAUSE, 1000), Instance::on(&store, NO_PAUSE, 1000));
+    let one = Instance::on(&store, NO_PAUSE, 1000);
+    let other = Instance::on(&store, NO_PAUSE, 1000);
     for round in 0..50 {
         for instance in [&one, &other] {
             let reported: Vec<_> = (0..20).map(|i| (backend(i * (round % 3 + 1)), 1)).collect();
@@ -254,6 +259,22 @@ async fn two_control_planes_on_one_store_lose_nothing_and_count_nothing_twice() 
     other.end().await;
     let third = Instance::on(&store, NO_PAUSE, 1000);
     assert_eq!(sum(&third), 2000);
+}
+
+#[tokio::test]
+async fn calls_that_cannot_be_stored_are_stored_when_the_store_is_back() {
+    let (_world, store) = store_with_mesh().await;
+    let away = Away::from(store.clone());
+    let shared: Arc<dyn Store> = away.clone();
+    // After a first write nothing would be due for an hour.
+    let one = Instance::on(&shared, NEVER, 100);
+    one.report(&[(backend(1), 1)]);
+    let attempted = || away.attempts.load(Ordering::Relaxed) > 0;
+    eventually("a first write fails", attempted).await;
+    assert_eq!(shards(&store), 0);
+    away.away.store(false, Ordering::Relaxed);
+    eventually("it to be stored", || shards(&store) > 0).await;
+    assert_eq!(one.counts(), [1]);
 }
 
 #[tokio::test]
@@ -273,10 +294,10 @@ async fn there_is_an_end_to_what_is_kept_and_it_is_said() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_read_page_by_page_has_every_call_and_says_that_none_was_dropped() {
+async fn a_list_read_page_by_page_has_every_call_and_none_was_dropped() {
     let (server, _web) = with_web(false, "").await;
-    let observations = server.context.observations.clone();
-    let proxies = Proxies::new(server.world.store.clone(), server.world.push.clone(), 0)
+    let observations = server.context.reports.observations.clone();
+    let proxies = StoredProxies::new(server.world.store.clone(), server.world.push.clone(), 0)
         .observing(observations.clone());
     let many = 10_001;
     observations.report("default", (0..many).map(|number| (backend(number), 1)), Timestamp::now());
@@ -296,9 +317,9 @@ async fn what_was_seen_goes_with_its_mesh() {
     eventually("it to be stored", || shards(&store) > 0).await;
     world.delete(Kind::Mesh, "", "default").await;
     assert_eq!(shards(&store), 0);
-    assert_eq!(one.observations.of_mesh("default"), Observed::default());
+    assert_eq!(one.observations.of_mesh("default"), ObservedEdges::default());
     one.report(&[(backend(1), 1)]);
     world.put([mesh("default", "")]).await;
-    assert_eq!(one.observations.of_mesh("default"), Observed::default());
+    assert_eq!(one.observations.of_mesh("default"), ObservedEdges::default());
     assert!(store.snapshot().unwrap().get(&Key::global(Kind::Mesh, "default")).is_some());
 }

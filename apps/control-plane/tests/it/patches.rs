@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use control_plane::push::Work;
 use resources::{Key, Kind, Resource, format};
 use serde_json::{Value, json};
-use store::{Sqlite, Store, Write};
+use serving::push::PendingWork;
+use store::{Store, Write};
+use store_sqlite::Sqlite;
 use xds::Type;
 
 use crate::world::{ConnectedProxy, World, dataplane, mesh, registrar, resource, service};
@@ -45,7 +46,8 @@ async fn a_patch_changes_the_proxies_it_selects_and_costs_what_it_changes() {
         proxies.push(world.proxy("default", name).await);
     }
     assert_eq!(world.push.classes(), 1);
-    let (before, encoded) = (cluster(&proxies[0]), world.encoded());
+    let before = cluster(&proxies[0]);
+    let encoded = world.encoded();
     let selected = json!({ "kind": "Dataplane", "name": "web-1" });
     let modification = json!([
         { "cluster": { "operation": "Patch", "match": { "name": CLUSTER }, "value": "connectTimeout: 77s" } },
@@ -56,12 +58,12 @@ async fn a_patch_changes_the_proxies_it_selects_and_costs_what_it_changes() {
     for proxy in &mut proxies {
         work.push(proxy.turn().await);
     }
-    assert_eq!(work, [Work::Everything, Work::Nothing, Work::Nothing]);
+    assert_eq!(work, [PendingWork::Everything, PendingWork::Nothing, PendingWork::Nothing]);
     assert_eq!(world.encoded_since(&encoded), [(Type::Cluster, 1)]);
     assert_eq!(cluster(&proxies[0])["connectTimeout"], "77s");
     assert_eq!(cluster(&proxies[1]), before);
     let problems: Vec<String> =
-        proxies[0].current.as_ref().unwrap().problems().map(ToString::to_string).collect();
+        proxies[0].current.as_ref().unwrap().findings().map(ToString::to_string).collect();
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(
         problems[0].contains("appendModifications[1].cluster, on default_backend___msvc_80"),
@@ -71,8 +73,8 @@ async fn a_patch_changes_the_proxies_it_selects_and_costs_what_it_changes() {
     // Other endpoints are still taken over without planning anything.
     let encoded = world.encoded();
     world.put([dataplane("default", "backend-2", "127.0.1.2", "backend", &[])]).await;
-    assert_eq!(proxies[0].turn().await, Work::Endpoints);
-    assert_eq!(proxies[1].turn().await, Work::Endpoints);
+    assert_eq!(proxies[0].turn().await, PendingWork::Endpoints);
+    assert_eq!(proxies[1].turn().await, PendingWork::Endpoints);
     assert_eq!(world.encoded_since(&encoded), [(Type::Endpoint, 1)]);
     assert_eq!(cluster(&proxies[0])["connectTimeout"], "77s");
 
@@ -100,7 +102,7 @@ async fn endpoints_of_a_cluster_that_a_patch_removed_change_nothing() {
 
 /// A `null` is lost wherever it is taken for an absent field.
 #[tokio::test]
-async fn an_explicit_null_in_a_users_file_reaches_the_proxy_through_a_store_on_disk() {
+async fn an_explicit_null_reaches_the_proxy_through_a_store_on_disk() {
     let file = "
 type: MeshProxyPatch
 mesh: default
@@ -125,7 +127,7 @@ spec:
     let world = World::on(Arc::new(Sqlite::open(&path).unwrap()));
     let proxy = world.proxy("default", "web-1").await;
     assert_eq!(cluster(&proxy)["connectTimeout"], Value::Null);
-    assert_eq!(proxy.current.as_ref().unwrap().problems().count(), 0);
+    assert_eq!(proxy.current.as_ref().unwrap().findings().count(), 0);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What proxies ask before and while they run: a bootstrap, a place in the mesh, and leave to go.
+//! Requests of proxies before and while they run: a bootstrap, a place in the mesh, and leave to go.
 
 use std::{
     sync::{
@@ -14,21 +14,7 @@ use axum::{
     body::{Body, to_bytes},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use control_plane::{
-    config::{Config, HealthDiscovery},
-    dp_server::{
-        self, Certificate, Context, ServerCertificate,
-        admission::{Admission, Limits},
-        bootstrap::Params,
-        credentials::Credentials,
-        departures::Departures,
-        hds::Hds,
-        proxy::IdentifiedProxy,
-        registration::{Listening, Registration},
-    },
-    insights,
-    observed::Observations,
-};
+use control_plane::config::Config;
 use http::{Request, StatusCode, header};
 use identity::{
     DataplaneToken, KeyPair, Purpose,
@@ -36,6 +22,7 @@ use identity::{
     signing_key::{self, FIRST_KID},
     token,
 };
+use inspection::blame;
 use jiff::Timestamp;
 use resources::{
     Draft, Key, Kind,
@@ -47,12 +34,26 @@ use resources::{
 };
 use runtime::{listen::Tally, metrics::Metrics};
 use serde_json::{Value, json};
+use serving::{
+    config::HealthDiscovery,
+    dp_server::{
+        self, ProxyContext, Reports, ServerCertificate, ShownCertificate,
+        bootstrap::Params,
+        credentials::{Authentication, Credentials, SignedTokens},
+        departures::{Absence, Departures},
+        hds::Hds,
+        proxy::IdentifiedProxy,
+        registration::{Listening, Registration},
+        stream_gates::{Limits, StreamGates},
+    },
+    observed::Observations,
+};
 use store::{Changes, Committed, Error, Snapshot, Store, Write};
 use tower::ServiceExt;
 
 use crate::world::{World, dataplane, eventually, mesh, registrar, traits};
 
-/// How long insights may wait for each other.
+/// Time that insights may wait for each other.
 const FLUSH: Duration = Duration::from_millis(50);
 
 /// Limits that do not get in the way. Proxies are registered one by one, which must not matter.
@@ -68,25 +69,25 @@ pub const GENEROUS: Limits = Limits {
 };
 
 /// A server for proxies, without a port.
-pub struct Server {
+pub struct ProxyServer {
     pub world: World,
-    pub context: Arc<Context>,
+    pub context: Arc<ProxyContext>,
     pub router: Router,
 }
 
-impl Server {
-    pub async fn new(tokens_required: bool, deregistration_delay: Duration) -> Server {
-        Server::on(tokens_required, deregistration_delay, |store| store).await
+impl ProxyServer {
+    pub async fn new(tokens_required: bool, deregistration_delay: Duration) -> ProxyServer {
+        ProxyServer::on(tokens_required, deregistration_delay, |store| store).await
     }
 
     /// A server that soon sends again what a proxy refuses.
-    pub async fn impatient() -> Server {
-        let server = Server::new(false, Duration::ZERO).await;
+    pub async fn impatient() -> ProxyServer {
+        let server = ProxyServer::new(false, Duration::ZERO).await;
         server.with(|context| context.second_try_after = Duration::from_millis(1))
     }
 
     /// The same server with something changed, before it serves.
-    pub fn with(mut self, change: impl FnOnce(&mut Context)) -> Server {
+    pub fn with(mut self, change: impl FnOnce(&mut ProxyContext)) -> ProxyServer {
         self.router = Router::new();
         change(Arc::get_mut(&mut self.context).expect("no request is served yet"));
         self.router = dp_server::router(self.context.clone());
@@ -94,19 +95,19 @@ impl Server {
     }
 
     /// A server with other limits, which counts in `metrics`.
-    pub async fn limited(limits: Limits, metrics: &Metrics) -> Server {
-        let server = Server::new(true, Duration::from_secs(60)).await;
+    pub async fn limited(limits: Limits, metrics: &Metrics) -> ProxyServer {
+        let server = ProxyServer::new(true, Duration::from_secs(60)).await;
         let tally = Tally::register(metrics, "dp_server");
-        let admission = Arc::new(Admission::new(limits, tally, server.world.shutdown.clone()));
-        server.with(|context| context.admission = admission)
+        let admission = Arc::new(StreamGates::new(limits, tally, server.world.shutdown.clone()));
+        server.with(|context| context.gates = admission)
     }
 
     /// A server with other settings of bootstraps.
-    pub async fn configured(change: impl FnOnce(&mut Config)) -> Server {
-        let server = Server::new(false, Duration::ZERO).await;
+    pub async fn configured(change: impl FnOnce(&mut Config)) -> ProxyServer {
+        let server = ProxyServer::new(false, Duration::ZERO).await;
         let mut config = Config::default();
         change(&mut config);
-        server.with(|context| context.bootstrap = Params::of(&config, 5678).unwrap())
+        server.with(|context| context.bootstrap = Params::of(&config.serving, 5678).unwrap())
     }
 
     /// A server that sees its store through something else.
@@ -114,36 +115,41 @@ impl Server {
         tokens_required: bool,
         deregistration_delay: Duration,
         through: impl FnOnce(Arc<dyn store::Store>) -> Arc<dyn store::Store>,
-    ) -> Server {
+    ) -> ProxyServer {
         let world = World::new();
         let store = through(world.store.clone());
         world.put([mesh("default", "")]).await;
         let now = Timestamp::now();
         let names = ["localhost".to_owned(), "*.example.com".to_owned()];
         let pair = self_signed(Usage::Server, &names, &["127.0.0.1".parse().unwrap()], now).unwrap();
-        let context = Arc::new(Context {
+        let context = Arc::new(ProxyContext {
             registrar: Arc::new(registrar(store.clone())),
             push: world.push.clone(),
             issuer: dp_server::secrets::Secrets::default(),
-            insights: insights::Writer::new(store, FLUSH, world.shutdown.clone()),
-            certificate: ServerCertificate::new(Certificate {
+            certificate: ServerCertificate::new(ShownCertificate {
                 facts: pair.check(now).unwrap(),
                 pem: pair.certificate,
             }),
-            tokens_required,
-            zone_tokens_required: tokens_required,
+            authentication: Authentication {
+                verifier: Arc::new(SignedTokens { zone: "default".into() }),
+                tokens_required,
+                zone_tokens_required: tokens_required,
+            },
             zone: "default".into(),
-            bootstrap: Params::of(&Config::default(), 5678).unwrap(),
+            bootstrap: Params::of(&serving::Config::default(), 5678).unwrap(),
             hds: Some(Hds::start(&HealthDiscovery::default(), &world.store, &world.shutdown)),
-            deregistration_delay,
-            departures: Departures::new(Duration::from_secs(3600)),
-            observations: Arc::new(Observations::new(world.store.clone(), &Metrics::default())),
+            absence: Absence { deregistration_delay, departures: Departures::new(Duration::from_secs(3600)) },
+            reports: Reports {
+                insights: insights::Writer::new(store, FLUSH, world.shutdown.clone()),
+                observations: Arc::new(Observations::new(world.store.clone(), &Metrics::default())),
+                blame: blame::blamed,
+            },
             second_try_after: Duration::from_secs(3600),
             instance: "cp-1".into(),
-            admission: Arc::new(Admission::new(GENEROUS, Tally::default(), world.shutdown.clone())),
+            gates: Arc::new(StreamGates::new(GENEROUS, Tally::default(), world.shutdown.clone())),
             shutdown: world.shutdown.clone(),
         });
-        Server { world, router: dp_server::router(context.clone()), context }
+        ProxyServer { world, router: dp_server::router(context.clone()), context }
     }
 
     pub async fn post(
@@ -158,7 +164,8 @@ impl Server {
         }
         let request = request.body(Body::from(body.to_string())).unwrap();
         let answer = self.router.clone().oneshot(request).await.unwrap();
-        let (status, kind) = (answer.status(), answer.headers().get(header::CONTENT_TYPE).cloned());
+        let status = answer.status();
+        let kind = answer.headers().get(header::CONTENT_TYPE).cloned();
         let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         let kind = kind.map(|kind| kind.to_str().unwrap().to_owned()).unwrap_or_default();
         (status, kind, String::from_utf8(body.to_vec()).unwrap())
@@ -186,7 +193,7 @@ impl Server {
         token::issue(claims, &key, Timestamp::now(), valid_for).unwrap()
     }
 
-    /// Whether the inbounds of `web` are ready; `None` when it is not stored.
+    /// True if the inbounds of `web` are ready; `None` when it is not stored.
     pub fn ready(&self) -> Option<bool> {
         self.is_ready("web")
     }
@@ -199,14 +206,14 @@ impl Server {
     }
 
     async fn register(&self) -> Registration {
-        let credentials = self.authenticated();
+        let credentials = self.authenticated().await;
         Registration::begin(self.context.clone(), bringing_its_dataplane(), credentials).await.unwrap()
     }
 
-    /// What every proxy has where no tokens are required.
-    pub fn authenticated(&self) -> Credentials {
+    /// Credentials of every proxy where no tokens are required.
+    pub async fn authenticated(&self) -> Credentials {
         let snapshot = self.world.store.snapshot().unwrap();
-        Credentials::verify(&self.context, &snapshot, "default", None).unwrap()
+        Credentials::verify(&self.context, &snapshot, "default", None).await.unwrap()
     }
 }
 
@@ -220,7 +227,7 @@ fn bringing_its_dataplane() -> IdentifiedProxy {
     IdentifiedProxy::identify("default.web", metadata).unwrap()
 }
 
-/// What an agent asks that brings its Dataplane along.
+/// Request of an agent that brings its Dataplane along.
 pub fn asking(change: impl FnOnce(&mut Value)) -> Value {
     let mut request = json!({
         "mesh": "default",
@@ -236,7 +243,7 @@ pub fn asking(change: impl FnOnce(&mut Value)) -> Value {
 }
 
 /// Checks how a request for a bootstrap is refused, and that the answer holds every text.
-pub async fn refused(server: &Server, host: &str, request: Value, expect: u16, texts: &[&str]) {
+pub async fn refused(server: &ProxyServer, host: &str, request: Value, expect: u16, texts: &[&str]) {
     let (status, _, text) = server.post("/bootstrap", &[("host", &format!("{host}:5678"))], request).await;
     assert_eq!(status.as_u16(), expect, "{text}");
     for part in texts {
@@ -247,7 +254,7 @@ pub async fn refused(server: &Server, host: &str, request: Value, expect: u16, t
 
 #[tokio::test]
 async fn a_bootstrap_that_cannot_work_is_refused_with_the_reason() {
-    let server = Server::new(false, Duration::ZERO).await;
+    let server = ProxyServer::new(false, Duration::ZERO).await;
     let with = |key: &str, value: &str| asking(|request| request[key] = json!(value));
     refused(&server, "localhost", with("mesh", "none"), 422, &["\"none\" does not exist"]).await;
     refused(&server, "localhost", with("proxyType", "ingress"), 422, &["expected a ZoneIngress"]).await;
@@ -270,7 +277,7 @@ async fn a_bootstrap_that_cannot_work_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn a_bootstrap_tells_who_the_proxy_is_and_where_to_connect() {
-    let server = Server::new(false, Duration::ZERO).await;
+    let server = ProxyServer::new(false, Duration::ZERO).await;
     let bootstrap = server.bootstrap(asking(|_| ())).await;
     assert_eq!(
         (&bootstrap["node"]["id"], &bootstrap["node"]["cluster"]),
@@ -303,7 +310,7 @@ async fn a_bootstrap_tells_who_the_proxy_is_and_where_to_connect() {
 
 #[tokio::test]
 async fn an_agent_that_reads_json_gets_the_bootstrap_inside_of_it() {
-    let server = Server::new(false, Duration::ZERO).await;
+    let server = ProxyServer::new(false, Duration::ZERO).await;
     server.context.registrar.put(web()).await.unwrap();
     let stored = asking(|r| {
         r["dataplaneResource"] = json!("");
@@ -323,7 +330,7 @@ async fn an_agent_that_reads_json_gets_the_bootstrap_inside_of_it() {
 
 #[tokio::test]
 async fn a_dataplane_brought_along_is_called_by_nobody_until_its_proxy_listens() {
-    let server = Server::new(false, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(false, Duration::from_secs(60)).await;
     let registration = server.register().await;
     assert_eq!(server.ready(), Some(false));
     assert!(registration.announce(Listening::default()).await);
@@ -338,13 +345,14 @@ async fn a_dataplane_brought_along_is_called_by_nobody_until_its_proxy_listens()
 
 #[tokio::test]
 async fn a_proxy_that_its_mesh_keeps_out_is_told_why() {
-    let server = Server::new(false, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(false, Duration::from_secs(60)).await;
     let restrictions = json!([{ "tags": { "kuma.io/zone": "default", "kuma.io/service": "*" } }]);
     let constraints = json!({ "dataplaneProxy": { "restrictions": restrictions } });
     let mesh = json!({ "type": "Mesh", "name": "default", "constraints": constraints });
     registrar(server.world.store.clone()).put(format::parse(mesh).unwrap().draft).await.unwrap();
     let begun =
-        Registration::begin(server.context.clone(), bringing_its_dataplane(), server.authenticated()).await;
+        Registration::begin(server.context.clone(), bringing_its_dataplane(), server.authenticated().await)
+            .await;
     let refused = begun.err().unwrap().message().to_owned();
     let why = r#"matches restricted tags "kuma.io/service=* kuma.io/zone=default" defined on the Mesh"#;
     assert!(
@@ -357,7 +365,7 @@ async fn a_proxy_that_its_mesh_keeps_out_is_told_why() {
 
 #[tokio::test]
 async fn a_dataplane_goes_with_its_proxy_unless_that_comes_back() {
-    let server = Server::new(false, Duration::from_millis(100)).await;
+    let server = ProxyServer::new(false, Duration::from_millis(100)).await;
     server.register().await.end();
     eventually("the Dataplane is gone", || server.ready().is_none()).await;
 
@@ -409,7 +417,7 @@ impl Store for Halving {
 #[tokio::test]
 async fn a_dataplane_goes_also_when_the_store_fails_half_way() {
     let halving = |store| Arc::new(Halving { store, failed: AtomicBool::new(false) }) as Arc<dyn Store>;
-    let server = Server::on(false, Duration::ZERO, halving).await;
+    let server = ProxyServer::on(false, Duration::ZERO, halving).await;
     server.register().await.end();
     eventually("the Dataplane is gone", || server.ready().is_none()).await;
     let snapshot = server.world.store.snapshot().unwrap();
@@ -418,11 +426,11 @@ async fn a_dataplane_goes_also_when_the_store_fails_half_way() {
 
 #[tokio::test]
 async fn a_stored_dataplane_outlives_its_proxy() {
-    let server = Server::new(false, Duration::ZERO).await;
+    let server = ProxyServer::new(false, Duration::ZERO).await;
     server.context.registrar.put(web()).await.unwrap();
     let proxy = IdentifiedProxy::identify("default.web", json!({})).unwrap();
     let registration =
-        Registration::begin(server.context.clone(), proxy, server.authenticated()).await.unwrap();
+        Registration::begin(server.context.clone(), proxy, server.authenticated().await).await.unwrap();
     assert!(registration.announce(Listening::default()).await);
     registration.end();
     let ended = || {
@@ -437,7 +445,7 @@ async fn a_stored_dataplane_outlives_its_proxy() {
 
 #[tokio::test]
 async fn a_proxy_that_drains_is_taken_out_of_service_if_its_token_is_good() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     server.context.registrar.put(web()).await.unwrap();
     let good = server.token("default").await;
     server.world.put([mesh("next-door", "")]).await;
@@ -462,20 +470,20 @@ async fn a_proxy_that_drains_is_taken_out_of_service_if_its_token_is_good() {
 
 #[tokio::test]
 async fn a_proxy_is_who_its_token_says_for_as_long_as_that_holds() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     server.context.registrar.put(web()).await.unwrap();
     let good = server.token("default").await;
     let proxy = IdentifiedProxy::identify("default.web", json!({})).unwrap();
-    let check = |token: Option<&str>| {
+    let check = async |token: Option<&str>| {
         let snapshot = server.world.store.snapshot().unwrap();
-        proxy.authenticate(&server.context, &snapshot, token).map(drop).map_err(|status| status.code())
+        proxy.authenticate(&server.context, &snapshot, token).await.map(drop).map_err(|status| status.code())
     };
-    assert_eq!(check(Some(&good)), Ok(()));
-    assert_eq!(check(None), Err(tonic::Code::Unauthenticated));
+    assert_eq!(check(Some(&good)).await, Ok(()));
+    assert_eq!(check(None).await, Err(tonic::Code::Unauthenticated));
     let mut changed = server.context.push.secrets_changed();
     changed.borrow_and_update();
     server.world.delete(Kind::Secret, "default", "dataplane-token-signing-key-default-1").await;
-    assert_eq!(check(Some(&good)), Err(tonic::Code::Unauthenticated));
+    assert_eq!(check(Some(&good)).await, Err(tonic::Code::Unauthenticated));
     assert!(changed.has_changed().unwrap(), "connected proxies look again");
     let before = changed.borrow_and_update().of("next-door");
     server.world.put([mesh("default", "STRICT")]).await;

@@ -1,10 +1,10 @@
-//! What a change costs: which proxies are woken by it, and what is encoded for them.
+//! Cost of a change: the proxies that are woken by it, and the resources that are encoded for them.
 
 use std::sync::Arc;
 
-use control_plane::push::Work;
 use resources::{Key, Kind, Resource, Status};
 use serde_json::json;
+use serving::push::PendingWork;
 use xds::Type;
 
 use crate::world::{ConnectedProxy, World, dataplane, mesh, resource, service, traits};
@@ -48,8 +48,9 @@ impl Busy {
     }
 
     /// Lets all proxies do what there is to do: what the callers did, and what the others did.
-    async fn turns(&mut self) -> (Vec<Work>, Vec<Work>) {
-        let (mut callers, mut bystanders) = (Vec::new(), Vec::new());
+    async fn turns(&mut self) -> (Vec<PendingWork>, Vec<PendingWork>) {
+        let mut callers = Vec::new();
+        let mut bystanders = Vec::new();
         for proxy in &mut self.callers {
             callers.push(proxy.turn().await);
         }
@@ -61,27 +62,30 @@ impl Busy {
 
     /// Checks that storing this wakes no proxy and costs nothing.
     async fn nobody_notices(&mut self, what: &str, resource: Resource) {
-        let (encoded, woken) = (self.world.encoded(), self.world.push.woken());
+        let encoded = self.world.encoded();
+        let woken = self.world.push.woken();
         self.world.put([resource]).await;
         let (callers, bystanders) = self.turns().await;
-        assert!(callers.iter().chain(&bystanders).all(|work| *work == Work::Nothing), "{what}");
+        assert!(callers.iter().chain(&bystanders).all(|work| *work == PendingWork::Nothing), "{what}");
         assert_eq!(self.world.push.woken(), woken, "{what}");
         assert_eq!(self.world.encoded_since(&encoded), [], "{what}");
     }
 }
 
 #[tokio::test]
-async fn one_endpoint_more_or_less_encodes_one_assignment_and_wakes_only_who_calls_the_service() {
+async fn one_endpoint_encodes_one_assignment_and_wakes_only_its_callers() {
     let mut busy = Busy::new().await;
     for joins in [true, false] {
-        let (encoded, woken) = (busy.world.encoded(), busy.world.push.woken());
-        match joins {
-            true => busy.world.put([dataplane("default", "backend-2", "127.0.1.9", "backend", &[])]).await,
-            false => busy.world.delete(Kind::Dataplane, "default", "backend-2").await,
+        let encoded = busy.world.encoded();
+        let woken = busy.world.push.woken();
+        if joins {
+            busy.world.put([dataplane("default", "backend-2", "127.0.1.9", "backend", &[])]).await
+        } else {
+            busy.world.delete(Kind::Dataplane, "default", "backend-2").await
         }
         let (callers, bystanders) = busy.turns().await;
-        assert!(callers.iter().all(|work| matches!(work, Work::Endpoints)), "{callers:?}");
-        assert_eq!(bystanders, [Work::Nothing, Work::Nothing, Work::Nothing]);
+        assert!(callers.iter().all(|work| matches!(work, PendingWork::Endpoints)), "{callers:?}");
+        assert_eq!(bystanders, [PendingWork::Nothing, PendingWork::Nothing, PendingWork::Nothing]);
         assert_eq!(busy.world.push.woken() - woken, CALLERS as u64);
         assert_eq!(busy.world.encoded_since(&encoded), [(Type::Endpoint, 1)]);
         let assignments: Vec<_> = busy
@@ -98,7 +102,7 @@ async fn one_endpoint_more_or_less_encodes_one_assignment_and_wakes_only_who_cal
 async fn metrics_tell_what_was_done() {
     let busy = Busy::new().await;
     let metrics = runtime::metrics::Metrics::default();
-    control_plane::push::metrics::register(&busy.world.push, &metrics);
+    serving::push::metrics::register(&busy.world.push, &metrics);
     let text = metrics.encode();
     let endpoints = busy.world.push.encoder().encoded(Type::Endpoint);
     for line in [
@@ -173,7 +177,7 @@ async fn what_concerns_no_proxy_wakes_and_encodes_nothing() {
 }
 
 #[tokio::test]
-async fn a_permission_changes_the_listeners_of_servers_in_its_mesh_and_nothing_else() {
+async fn a_permission_changes_listeners_of_servers_in_its_mesh_alone() {
     let mut busy = Busy::new().await;
     let encoded = busy.world.encoded();
     let spec = json!({
@@ -184,8 +188,8 @@ async fn a_permission_changes_the_listeners_of_servers_in_its_mesh_and_nothing_e
     let key = Key::new(Kind::MeshTrafficPermission, "default", "let-web-in");
     busy.world.put([resource(key, &[], spec)]).await;
     let (callers, bystanders) = busy.turns().await;
-    assert!(callers.iter().all(|work| *work == Work::Everything), "{callers:?}");
-    assert_eq!(bystanders, [Work::Everything, Work::Everything, Work::Nothing]);
+    assert!(callers.iter().all(|work| *work == PendingWork::Everything), "{callers:?}");
+    assert_eq!(bystanders, [PendingWork::Everything, PendingWork::Everything, PendingWork::Nothing]);
     // One inbound each: the callers', the server's and the loner's. Outbounds stay as they are.
     assert_eq!(busy.world.encoded_since(&encoded), [(Type::Listener, CALLERS as u64 + 2)]);
 }
@@ -194,7 +198,7 @@ async fn a_permission_changes_the_listeners_of_servers_in_its_mesh_and_nothing_e
 struct Hundred {
     world: World,
     proxies: Vec<ConnectedProxy>,
-    /// How many were woken until the last look.
+    /// Number woken until the last look.
     before: u64,
 }
 
@@ -226,7 +230,7 @@ impl Hundred {
     async fn awake(&mut self, expect: &[usize], times: usize, what: &str) {
         let mut busy = Vec::new();
         for (i, proxy) in self.proxies.iter_mut().enumerate() {
-            if proxy.turn().await != Work::Nothing {
+            if proxy.turn().await != PendingWork::Nothing {
                 busy.push(i);
             }
         }
@@ -354,7 +358,7 @@ async fn whoever_asks_by_labels_follows_the_service_that_is_meant_now() {
     };
     let before = cluster(&proxy);
     world.put([service("default", "a", &team)]).await;
-    assert_eq!(proxy.turn().await, Work::Outbounds);
+    assert_eq!(proxy.turn().await, PendingWork::Outbounds);
     assert_ne!(cluster(&proxy), before);
     world.delete(Kind::MeshService, "default", "a").await;
     proxy.turn().await;
@@ -366,10 +370,10 @@ async fn a_change_between_connecting_and_the_first_configuration_is_not_missed()
     let world = World::new();
     world.put([mesh("default", ""), service("default", "backend", &[])]).await;
     let mut early = ConnectedProxy::connect(&world, traits("default", "web"));
-    assert_eq!(early.turn().await, Work::Everything);
+    assert_eq!(early.turn().await, PendingWork::Everything);
     assert!(early.current.is_none(), "there is no Dataplane yet");
     world.put([dataplane("default", "web", "127.0.2.1", "web", &["backend"])]).await;
-    assert_eq!(early.turn().await, Work::Everything);
+    assert_eq!(early.turn().await, PendingWork::Everything);
 
     let mut proxy = ConnectedProxy::connect(&world, traits("default", "web"));
     world.put([dataplane("default", "backend-1", "127.0.1.1", "backend", &[])]).await;
@@ -408,7 +412,8 @@ async fn an_application_is_not_offered_a_service_where_it_answers_itself() {
     world.put([transparent("one", "127.0.2.1"), transparent("odd", "241.0.0.1")]).await;
     let listeners =
         |proxy: &ConnectedProxy| proxy.current.as_ref().unwrap().target.shared.len(Type::Listener);
-    let (one, odd) = (world.proxy("default", "one").await, world.proxy("default", "odd").await);
+    let one = world.proxy("default", "one").await;
+    let odd = world.proxy("default", "odd").await;
     assert_eq!((listeners(&one), listeners(&odd)), (1, 0));
 }
 
@@ -447,12 +452,13 @@ async fn one_policy_of_a_thousand_costs_what_it_selects() {
         let asked = world.push.what_if(&[(changed.key.clone(), Some(Arc::new(changed.clone())))]);
         assert_eq!(asked.proxies.len(), selects);
         let before = world.push.policy_views();
-        let (woken, encoded) = (world.push.woken(), world.encoded());
+        let woken = world.push.woken();
+        let encoded = world.encoded();
         world.put([changed]).await;
         assert_eq!(world.push.policy_views(), before + 1, "one view of one policy");
         let mut busy = 0;
         for proxy in &mut proxies {
-            busy += usize::from(proxy.turn().await != Work::Nothing);
+            busy += usize::from(proxy.turn().await != PendingWork::Nothing);
         }
         assert_eq!((busy, world.push.woken() - woken), (selects, selects as u64));
         // The inbound of each, unless it has that already.
@@ -471,8 +477,8 @@ async fn what_a_change_would_do_is_asked_without_doing_it() {
     assert_eq!(would.proxies.len(), CALLERS + 1, "the callers, and the one that moves");
     assert_eq!(update.affected.endpoints.len(), 1);
     let asked = plan::for_proxy(update.snapshot.as_ref().unwrap(), &traits("default", "web-0")).unwrap();
-    assert_eq!(asked.backends[0].endpoints.0[0].address, "127.0.1.77");
+    assert_eq!(asked.outgoing.backends[0].endpoints.0[0].address, "127.0.1.77");
     assert!(Arc::ptr_eq(&busy.world.push.mesh("default").unwrap(), &before));
     let (callers, bystanders) = busy.turns().await;
-    assert!(callers.iter().chain(&bystanders).all(|work| *work == Work::Nothing));
+    assert!(callers.iter().chain(&bystanders).all(|work| *work == PendingWork::Nothing));
 }

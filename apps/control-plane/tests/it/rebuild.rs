@@ -6,12 +6,12 @@ mod trimmed;
 
 use std::{net::IpAddr, sync::Arc};
 
-use control_plane::push::{Push, Work};
 use plan::ProxyTraits;
 use proptest::prelude::*;
 use resources::{Key, Kind, Resource, Status};
 use runtime::Shutdown;
 use serde_json::{Value, json};
+use serving::push::{Current, PendingWork, Push};
 use store::Write as Stored;
 
 use crate::world::{ConnectedProxy, World, dataplane, mesh, resource, service, traits};
@@ -265,7 +265,7 @@ pub async fn write(world: &World, changes: impl Iterator<Item = (Resource, bool)
     world.push.caught_up().await;
 }
 
-/// What a control plane tells a proxy that has started just now.
+/// Configuration from a control plane that has started just now.
 pub async fn from_scratch(world: &World, traits: &ProxyTraits) -> ConnectedProxy {
     let fresh = World::on(world.store.clone());
     fresh.push.caught_up().await;
@@ -285,6 +285,10 @@ pub fn same(incremental: &ConnectedProxy, scratch: &ConnectedProxy) {
     for (told, expect) in told.iter().zip(&expect) {
         assert_eq!(told, expect);
     }
+    let secrets = |proxy: &ConnectedProxy| -> Vec<_> {
+        proxy.current.iter().flat_map(Current::secrets).cloned().collect()
+    };
+    assert_eq!(secrets(incremental), secrets(scratch));
 }
 
 /// Proxies of both ways of naming, with and without IPv6 and a node that says where it is. Their agents have a place
@@ -324,7 +328,7 @@ pub async fn compare_with_scratch<W>(
     for proxy in proxies {
         proxy.turn().await;
         same(proxy, &from_scratch(world, &proxy.connected.watcher.traits).await);
-        assert_eq!(proxy.turn().await, Work::Nothing);
+        assert_eq!(proxy.turn().await, PendingWork::Nothing);
     }
 }
 

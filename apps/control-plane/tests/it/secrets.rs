@@ -2,35 +2,38 @@
 
 use std::time::Duration;
 
-use control_plane::dp_server::{proxy::IdentifiedProxy, secrets::Issued};
-use plan::SecretNames;
+use plan::{AuthoritiesSecret, CertificateSecret, SecretNames};
 use resources::{Key, Kind};
 use serde_json::json;
+use serving::dp_server::{proxy::IdentifiedProxy, secrets::IssuedSecrets};
 use xds::{Target, Type};
 
 use crate::{
-    proxies::Server,
+    proxies::ProxyServer,
     world::{dataplane, mesh, resource},
 };
 
 const PROXIES: u64 = 20;
 
 fn names(scheme: &str) -> SecretNames {
-    SecretNames { identity: format!("{scheme}-identity"), authorities: format!("{scheme}-authorities") }
+    SecretNames {
+        identity: CertificateSecret::OfMesh(format!("{scheme}-identity")),
+        authorities: AuthoritiesSecret::OfMesh(format!("{scheme}-authorities")),
+    }
 }
 
 fn key(i: u64) -> Key {
     Key::new(Kind::Dataplane, "default", &format!("web-{i}"))
 }
 
-async fn issue(server: &Server, i: u64, scheme: &str) -> Issued {
+async fn issue(server: &ProxyServer, i: u64, scheme: &str) -> IssuedSecrets {
     let proxy = IdentifiedProxy::identify(&format!("default.web-{i}"), json!({})).unwrap();
-    let credentials = server.authenticated();
+    let credentials = server.authenticated().await;
     server.context.issuer.issue(&server.context, &proxy, &credentials, &names(scheme)).await.unwrap()
 }
 
 /// The secrets as they are sent, by name.
-fn sent(issued: &Issued) -> Vec<(String, u128)> {
+fn sent(issued: &IssuedSecrets) -> Vec<(String, u128)> {
     let mut target = Target::default();
     issued.add_to(&mut target);
     target.of(Type::Secret).values().map(|secret| (secret.name.to_string(), secret.version)).collect()
@@ -38,7 +41,7 @@ fn sent(issued: &Issued) -> Vec<(String, u128)> {
 
 #[tokio::test]
 async fn a_proxy_costs_a_signature_and_what_the_mesh_trusts_is_shared() {
-    let server = Server::new(false, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(false, Duration::from_secs(60)).await;
     server.world.put([mesh("default", "STRICT")]).await;
     let all = (0..PROXIES).map(|i| dataplane("default", &key(i).name, "127.0.2.1", "web", &[]));
     server.world.put(all).await;
@@ -76,7 +79,7 @@ async fn a_proxy_costs_a_signature_and_what_the_mesh_trusts_is_shared() {
 
 #[tokio::test]
 async fn the_key_of_an_authority_is_made_once_and_while_others_are_served() {
-    let server = Server::new(false, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(false, Duration::from_secs(60)).await;
     server.world.put([mesh("default", "STRICT")]).await;
     server.world.put((0..3).map(|i| dataplane("default", &key(i).name, "127.0.2.1", "web", &[]))).await;
     let secret = identity::ca::builtin::key_secret("default", "ca-1");

@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use control_plane::{
-    config::{Config, setting::StoreType},
-    push::Push,
-    virtual_hosts,
-};
+use control_plane::config::setting::StoreType;
+use reconcilers::virtual_hosts;
 use resources::Key;
 use runtime::{Shutdown, metrics::Metrics};
 use serde_json::{Value, json};
+use serving::push::Push;
 use store::{Memory, Store};
 
 use crate::{
     client,
-    world::{SOON, World, dataplane, eventually, mesh, resource},
+    world::{SOON, World, dataplane, eventually, mesh, resource, runner},
 };
 
 fn transparent(mesh: &str, service: &str) -> Value {
@@ -38,7 +36,7 @@ fn exported(name: &str, mode: Option<&str>) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_of_services_resolve_in_a_mesh_that_was_exported_unless_it_is_exclusive() {
+async fn names_of_services_resolve_in_an_exported_mesh_unless_exclusive() {
     let directory = tempfile::tempdir().unwrap();
     let running = client::start(client::config(directory.path(), StoreType::Memory)).await;
     let meshes = [("shop", None), ("bank", Some("Everywhere")), ("zoo", Some("Exclusive"))];
@@ -70,14 +68,16 @@ async fn names_of_services_resolve_in_a_mesh_that_was_exported_unless_it_is_excl
 }
 
 #[tokio::test]
-async fn names_of_services_have_the_addresses_that_kuma_gave_them_below_the_configured_domain() {
+async fn names_of_services_keep_kumas_addresses_below_the_configured_domain() {
     let store: Arc<dyn Store> = Arc::new(Memory::default());
-    let mut config = Config::default();
+    let mut config = reconcilers::Config::default();
     config.dns_server.domain = "shop.internal".to_owned();
     let push = Push::new(store.clone(), "default").naming_services(config.dns_server.service_hosts());
     let world = World { store: store.clone(), push: Arc::new(push), shutdown: Shutdown::default() };
-    let (push, shutdown) = (&world.push, &world.shutdown);
-    virtual_hosts::start(&store, push, Arc::default(), &config, &Metrics::default(), shutdown).unwrap();
+    let push = &world.push;
+    let shutdown = &world.shutdown;
+    virtual_hosts::start(push, Arc::default(), &config, &Metrics::default(), &runner(&store, shutdown))
+        .unwrap();
     world.push.start(&world.shutdown);
 
     // Past the registrar, as an import and another control plane write it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use control_plane::{config::Config, mesh_services};
+use reconcilers::mesh_services;
 use resources::{
     Draft, Key, Kind, Resource, Status,
     kinds::mesh_service::{MeshService, MeshServiceStatus, State},
@@ -10,7 +10,7 @@ use resources::{
 use runtime::Shutdown;
 use store::{Memory, Store};
 
-use crate::world::{World, dataplane, eventually, mesh, registrar, resource};
+use crate::world::{World, dataplane, eventually, mesh, registrar, resource, runner};
 
 /// A control plane's generator of services, ended when it is dropped.
 struct Generator(Shutdown);
@@ -23,9 +23,15 @@ impl Drop for Generator {
 
 fn generate(store: &Arc<dyn Store>, grace_period: &str) -> Generator {
     let shutdown = Shutdown::default();
-    let mut config = Config::default();
+    let mut config = reconcilers::Config::default();
     config.mesh_service.deletion_grace_period = grace_period.parse().unwrap();
-    mesh_services::start(Arc::new(registrar(store.clone())), Arc::default(), &config, &shutdown);
+    mesh_services::start(
+        &registrar(store.clone()),
+        Arc::default(),
+        &config,
+        "default",
+        &runner(store, &shutdown),
+    );
     Generator(shutdown)
 }
 
@@ -110,7 +116,8 @@ async fn two_generators_on_one_store_agree_and_come_to_rest() {
     let distinct: std::collections::BTreeSet<String> = vips().into_iter().collect();
     assert_eq!(distinct.len(), 10);
     // At rest: nothing is written any more, so that the revision stays the same for a while.
-    let (mut last, mut unchanged) = (0, 0);
+    let mut last = 0;
+    let mut unchanged = 0;
     eventually("nothing is written any more", || {
         let revision = store.snapshot().unwrap().revision();
         unchanged = if revision == last { unchanged + 1 } else { 0 };
@@ -122,7 +129,7 @@ async fn two_generators_on_one_store_agree_and_come_to_rest() {
 }
 
 #[tokio::test]
-async fn a_service_without_dataplanes_goes_after_the_grace_period_whatever_happens_elsewhere() {
+async fn other_changes_do_not_delay_the_end_of_a_service_without_dataplanes() {
     let world = World::new();
     world.put([mesh("default", ""), mesh("next-door", "")]).await;
     let _generator = generate(&world.store, "300ms");
@@ -177,7 +184,9 @@ async fn a_burst_of_dataplanes_is_a_few_batches() {
     let _generator = generate(&world.store, "1h");
     let revision = || world.store.snapshot().unwrap().revision();
     let count = || world.store.snapshot().unwrap().count(Kind::MeshService, Some("default"));
-    let (before, began, burst) = (revision(), std::time::Instant::now(), 200);
+    let before = revision();
+    let began = std::time::Instant::now();
+    let burst = 200;
     for i in 0..burst {
         register(&world.store, "default", &format!("dp-{i}"), "127.0.1.1", &format!("s-{i}")).await;
     }

@@ -3,15 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use api::{Inspect, inspect::observed::WantedEdges};
-use control_plane::{inspect::Proxies, observed::Observations};
 use http::StatusCode;
+use inspection::StoredProxies;
 use resources::{Key, Kind, Resource};
 use runtime::metrics::Metrics;
 use serde_json::json;
+use serving::observed::Observations;
 
 use crate::{
     observed::ALL,
-    proxies::Server,
+    proxies::ProxyServer,
     trimmed::{callable, dataplane, permission, server, service},
     world::{self, ConnectedProxy, resource},
 };
@@ -27,19 +28,19 @@ fn mesh(mode: &str) -> Resource {
 
 /// A control plane with services `s1` and `s2`, and a client `web` that may call neither.
 struct Shadow {
-    server: Server,
+    server: ProxyServer,
     metrics: Metrics,
-    proxies: Proxies,
+    proxies: StoredProxies,
 }
 
 impl Shadow {
     async fn with(client: Resource, others: impl IntoIterator<Item = Resource>) -> (Shadow, ConnectedProxy) {
-        let made = Server::new(false, Duration::ZERO).await;
+        let made = ProxyServer::new(false, Duration::ZERO).await;
         let metrics = Metrics::default();
         let observations = Arc::new(Observations::new(made.world.store.clone(), &metrics));
-        let server_ = made.with(|context| context.observations = observations.clone());
-        let proxies =
-            Proxies::new(server_.world.store.clone(), server_.world.push.clone(), 0).observing(observations);
+        let server_ = made.with(|context| context.reports.observations = observations.clone());
+        let proxies = StoredProxies::new(server_.world.store.clone(), server_.world.push.clone(), 0)
+            .observing(observations);
         server_.world.put([mesh("shadow"), client]).await;
         server_.world.put((1..=2).flat_map(|n| [service(n), server(n), permission(n, &["ops"])])).await;
         server_.world.put(others).await;
@@ -63,7 +64,7 @@ impl Shadow {
         (counted.unwrap_or_default(), marked.total == 1)
     }
 
-    /// Whether enforcing takes `s1` from the proxy.
+    /// True if enforcing takes `s1` from the proxy.
     async fn enforced(self, proxy: ConnectedProxy) -> bool {
         drop(proxy);
         self.server.world.put([mesh("enforce")]).await;

@@ -2,17 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use control_plane::snis;
 use plan::{ProxyKind, ProxyTraits};
+use reconcilers::snis;
 use resources::{Key, Kind, Resource};
 use serde_json::json;
 use tokio::time::sleep;
 use xds::{Counters, Rejection, Type};
 
-use crate::world::{ConnectedProxy, SOON, World, eventually, mesh, registrar_of, resource, traits};
+use crate::world::{
+    ConnectedProxy, SOON, World, eventually, mesh, registrar_of, resource, rewritten, runner, traits,
+};
 
 const HASH: &str = "a601e0c00295a9fbe.backend.80.default.ms";
-/// How long a zone proxy that is away is waited for.
+/// Time for which a zone proxy that is away is waited for.
 const ABSENCE: Duration = Duration::from_secs(60);
 
 /// A zone that takes over from a control plane which writes no lists, with an ingress of this name.
@@ -24,7 +26,7 @@ async fn replaced(ingresses: &[&str]) -> World {
     let gates = ingresses.iter().map(|name| ingress(name));
     world.put([mesh("default", "STRICT"), backend].into_iter().chain(gates)).await;
     let registrar = Arc::new(registrar_of(world.store.clone(), true));
-    snis::start(&registrar, &world.push, &world.shutdown);
+    snis::start(&registrar, &world.push, &runner(&world.store, &world.shutdown)).await;
     world
 }
 
@@ -53,7 +55,7 @@ async fn announced(world: &World) -> String {
 }
 
 async fn connected(world: &World, name: &str) -> ConnectedProxy {
-    let traits = ProxyTraits { kind: ProxyKind::Ingress, ..traits("", name) };
+    let traits = ProxyTraits { kind: ProxyKind::INGRESS, ..traits("", name) };
     let mut gate = ConnectedProxy::connect(world, traits);
     gate.turn().await;
     gate
@@ -111,8 +113,18 @@ async fn a_new_value_is_dialled_when_the_ingress_has_acknowledged_it() {
 
     // A write does not take it back, and neither does a start.
     let registrar = registrar_of(world.store.clone(), true);
-    assert_eq!(snis::rewrite(&registrar).await, 0);
+    assert_eq!(rewritten(&registrar).await, 0);
     assert_eq!(listed(&world), [&new, HASH]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_has_written_the_lists_before_an_ingress_can_connect() {
+    // Other zones dial the new value: the control plane before this one had put it first.
+    let world = replaced(&["gate"]).await;
+    let [hash, new] = &listed(&world)[..] else { panic!("{:?}", listed(&world)) };
+    assert_eq!(hash, HASH);
+    let gate = connected(&world, "gate").await;
+    assert!(accepts(&gate, new));
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +134,7 @@ async fn what_an_ingress_acknowledged_before_it_knew_a_value_does_not_count() {
     let mut gate = connected(&world, "gate").await;
     answer(&mut gate, None).await;
     let registrar = Arc::new(registrar_of(world.store.clone(), true));
-    snis::start(&registrar, &world.push, &world.shutdown);
+    snis::start(&registrar, &world.push, &runner(&world.store, &world.shutdown)).await;
     let spec = json!({ "ports": [{ "port": 80, "targetPort": 80 }] });
     let spec = resources::Spec::from_json(Kind::MeshService, spec, &mut Vec::new()).unwrap();
     let backend = Key::new(Kind::MeshService, "default", "backend");

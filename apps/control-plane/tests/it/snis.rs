@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use control_plane::{config::setting::StoreType, snis};
+use control_plane::config::setting::StoreType;
 use resources::{Key, Kind, naming::sni::Formats};
 use serde_json::{Value, json};
 use store::{Changes, Committed, Error, Memory, Snapshot, Store, Write};
@@ -11,7 +11,7 @@ use tempfile::tempdir;
 
 use crate::{
     client::{config, get, put, start},
-    world::{mesh, registrar, resource, service},
+    world::{mesh, registrar, resource, rewritten, service},
 };
 
 fn formats(names: &[&str]) -> Formats {
@@ -55,7 +55,7 @@ async fn lists_take_the_steps_of_the_configuration_from_start_to_start() {
         "sni.mzsvc.default.all.80",
     ];
     for (step, names) in [&["hashed"][..], &["kri", "hashed"], &["kri"], &["kri"]].into_iter().enumerate() {
-        config.multizone.sni.formats = formats(names);
+        config.synchronisation.multizone.sni.formats = formats(names);
         let running = start(config.clone()).await;
         if step == 0 {
             for ((kind, name, spec), path) in specs.iter().zip(paths) {
@@ -111,7 +111,7 @@ impl Store for Counting {
 }
 
 #[tokio::test]
-async fn many_lists_are_rewritten_in_bounded_batches_and_those_that_fit_are_left_alone() {
+async fn many_lists_are_rewritten_in_bounded_batches_unless_they_fit() {
     let store = Arc::new(Counting::default());
     let registrar = registrar(store.clone()).with_sni_formats(formats(&["kri"]));
     store.write(vec![Write::Create(mesh("default", ""))]).await.unwrap();
@@ -125,7 +125,7 @@ async fn many_lists_are_rewritten_in_bounded_batches_and_those_that_fit_are_left
     let own = json!({"match": {"port": 443, "snis": [{"value": "my.example"}]}});
     let own = resource(Key::new(Kind::MeshExternalService, "default", "own"), &[], own);
     store.write(vec![Write::Create(own)]).await.unwrap();
-    assert_eq!(snis::rewrite(&registrar).await, 250);
+    assert_eq!(rewritten(&registrar).await, 250);
     let listed = |name: &str| {
         let snapshot = store.snapshot().unwrap();
         let spec = snapshot.get(&Key::new(Kind::MeshService, "default", name)).unwrap().spec.to_json();
@@ -137,6 +137,6 @@ async fn many_lists_are_rewritten_in_bounded_batches_and_those_that_fit_are_left
     assert_eq!(*store.batches.lock().unwrap(), [100, 100, 50]);
 
     let before = store.snapshot().unwrap().revision();
-    assert_eq!(snis::rewrite(&registrar).await, 0);
+    assert_eq!(rewritten(&registrar).await, 0);
     assert_eq!(store.snapshot().unwrap().revision(), before);
 }

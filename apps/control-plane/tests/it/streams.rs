@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
-use api::inspect::sync::SyncState;
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
+use contract::sync::ProxySyncState;
 use http::Request;
 use http_body_util::BodyExt;
 use identity::DataplaneToken;
@@ -20,7 +20,7 @@ use xds::{
 };
 
 use crate::{
-    proxies::Server,
+    proxies::ProxyServer,
     world::{SOON, dataplane, eventually, mesh, resource, service},
 };
 
@@ -29,15 +29,15 @@ pub const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/
 type Requests = mpsc::Sender<Result<Bytes, Infallible>>;
 
 /// A proxy's end of a delta stream.
-pub struct Stream {
+pub struct DeltaStream {
     requests: Requests,
     answers: Body,
     unread: BytesMut,
-    /// Who it is, until it has said so.
+    /// Identity of the proxy, until it has said so.
     node: Option<Node>,
 }
 
-/// What comes next.
+/// Next message or end of the stream.
 #[derive(Debug)]
 pub enum Next {
     Response(DeltaResponse),
@@ -45,18 +45,18 @@ pub enum Next {
     End(String, String),
 }
 
-impl Stream {
+impl DeltaStream {
     /// The proxy `web`.
-    pub async fn open(server: &Server, token: Option<&str>) -> Stream {
+    pub async fn open(server: &ProxyServer, token: Option<&str>) -> DeltaStream {
         let web = Node { id: "default.web".to_owned(), ..Node::default() };
-        Stream::of(server, web, token).await
+        DeltaStream::of(server, web, token).await
     }
 
-    pub async fn of(server: &Server, node: Node, token: Option<&str>) -> Stream {
-        let (requests, request) = Stream::request(DELTA, token);
+    pub async fn of(server: &ProxyServer, node: Node, token: Option<&str>) -> DeltaStream {
+        let (requests, request) = DeltaStream::request(DELTA, token);
         let answer = server.router.clone().oneshot(request).await.unwrap();
         assert_eq!(answer.status(), 200);
-        Stream::begun(requests, answer.into_body(), node)
+        DeltaStream::begun(requests, answer.into_body(), node)
     }
 
     /// The request that opens a stream, and where its messages go.
@@ -70,8 +70,8 @@ impl Stream {
         (requests, request.body(Body::from_stream(ReceiverStream::new(incoming))).unwrap())
     }
 
-    pub fn begun(requests: Requests, answers: Body, node: Node) -> Stream {
-        Stream { requests, answers, unread: BytesMut::new(), node: Some(node) }
+    pub fn begun(requests: Requests, answers: Body, node: Node) -> DeltaStream {
+        DeltaStream { requests, answers, unread: BytesMut::new(), node: Some(node) }
     }
 
     pub async fn ask(&mut self, kind: Type, names: &[&str]) {
@@ -127,7 +127,8 @@ impl Stream {
     }
 
     pub async fn acknowledge(&mut self, response: &DeltaResponse) {
-        let (type_url, response_nonce) = (response.type_url.clone(), response.nonce.clone());
+        let type_url = response.type_url.clone();
+        let response_nonce = response.nonce.clone();
         self.send(DeltaRequest { type_url, response_nonce, ..DeltaRequest::default() }).await;
     }
 
@@ -157,13 +158,13 @@ impl Stream {
 }
 
 /// A server with `web`, which calls `backend`, and a stream that has everything.
-pub async fn connected(server: &Server, token: &str) -> Stream {
+pub async fn connected(server: &ProxyServer, token: &str) -> DeltaStream {
     let web = dataplane("default", "web", "127.0.2.1", "web", &["backend"]);
     let web = Draft::new(web.key, web.spec);
     server.context.registrar.put(web).await.unwrap();
     server.world.put([service("default", "backend", &[])]).await;
     server.world.put([dataplane("default", "backend-1", "127.0.1.1", "backend", &[])]).await;
-    let mut stream = Stream::open(server, Some(token)).await;
+    let mut stream = DeltaStream::open(server, Some(token)).await;
     stream.ask(Type::Cluster, &[]).await;
     let (kind, clusters) = stream.response().await;
     assert_eq!(kind, Type::Cluster);
@@ -177,7 +178,7 @@ pub async fn connected(server: &Server, token: &str) -> Stream {
 
 #[tokio::test]
 async fn a_proxy_is_sent_what_changed_for_it_and_nothing_else() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     let token = server.token("default").await;
     let mut stream = connected(&server, &token).await;
     server.world.put([mesh("next-door", "STRICT")]).await;
@@ -192,7 +193,7 @@ async fn a_proxy_is_sent_what_changed_for_it_and_nothing_else() {
 
 #[tokio::test]
 async fn a_revoked_token_ends_the_stream_it_opened() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     let token = server.token("default").await;
     let mut stream = connected(&server, &token).await;
     server.world.delete(Kind::Secret, "default", "dataplane-token-signing-key-default-1").await;
@@ -203,11 +204,11 @@ async fn a_revoked_token_ends_the_stream_it_opened() {
 
 #[tokio::test]
 async fn a_stream_ends_when_its_token_does() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     let claims = DataplaneToken { mesh: "default".to_owned(), ..DataplaneToken::default() };
     server.world.put([dataplane("default", "web", "127.0.2.1", "web", &[])]).await;
     let token = server.token_for("default", &claims, Duration::from_secs(5)).await;
-    let mut stream = Stream::open(&server, Some(&token)).await;
+    let mut stream = DeltaStream::open(&server, Some(&token)).await;
     stream.ask(Type::Cluster, &[]).await;
     assert_eq!(stream.response().await.0, Type::Cluster);
     let Next::End(code, text) = stream.next().await else { panic!() };
@@ -217,19 +218,19 @@ async fn a_stream_ends_when_its_token_does() {
 
 #[tokio::test]
 async fn whoever_cannot_be_let_in_is_told_why() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     let token = server.token("default").await;
     let codes = BTreeMap::from([
         ("no token", (None, tonic::Code::Unauthenticated)),
         ("no such Dataplane", (Some(token.as_str()), tonic::Code::NotFound)),
     ]);
     for (what, (token, code)) in codes {
-        let mut stream = Stream::open(&server, token).await;
+        let mut stream = DeltaStream::open(&server, token).await;
         stream.ask(Type::Cluster, &[]).await;
         let Next::End(found, text) = stream.next().await else { panic!("{what}") };
         assert_eq!(found, (code as i32).to_string(), "{what}: {text}");
     }
-    let mut nobody = Stream::open(&server, Some(&token)).await;
+    let mut nobody = DeltaStream::open(&server, Some(&token)).await;
     nobody.send(DeltaRequest { type_url: Type::Cluster.url().to_owned(), ..DeltaRequest::default() }).await;
     let Next::End(code, text) = nobody.next().await else { panic!() };
     assert_eq!(code, (tonic::Code::InvalidArgument as i32).to_string(), "{text}");
@@ -239,16 +240,16 @@ async fn whoever_cannot_be_let_in_is_told_why() {
 
 #[tokio::test]
 async fn the_end_of_the_control_plane_waits_for_no_proxy() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     let token = server.token("default").await;
-    let _silent = Stream::open(&server, Some(&token)).await;
+    let _silent = DeltaStream::open(&server, Some(&token)).await;
     let _idle = connected(&server, &token).await;
     assert!(server.world.shutdown.finish(SOON).await, "every stream has ended by itself");
 }
 
 #[tokio::test]
 async fn certificates_are_made_once_whatever_changes_elsewhere() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     server.world.put([mesh("default", "STRICT"), mesh("next-door", "STRICT")]).await;
     let token = server.token("default").await;
     let mut stream = connected(&server, &token).await;
@@ -266,7 +267,7 @@ async fn certificates_are_made_once_whatever_changes_elsewhere() {
 
 #[tokio::test]
 async fn whoever_sends_nonsense_is_told_so_and_bothers_nobody_else() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     let token = server.token("default").await;
     let mut bystander = connected(&server, &token).await;
 
@@ -280,7 +281,7 @@ async fn whoever_sends_nonsense_is_told_so_and_bothers_nobody_else() {
 
     let huge = [&[0][..], &u32::MAX.to_be_bytes()[..]].concat();
     for (what, bytes) in [("garbage", vec![0, 0, 0, 0, 3, 255, 255, 255]), ("too much", huge)] {
-        let mut stream = Stream::open(&server, Some(&token)).await;
+        let mut stream = DeltaStream::open(&server, Some(&token)).await;
         stream.send_bytes(bytes).await;
         let Next::End(code, text) = stream.next().await else { panic!("{what}") };
         assert!(code != "0" && !text.is_empty(), "{what}: {code} {text}");
@@ -292,9 +293,9 @@ async fn whoever_sends_nonsense_is_told_so_and_bothers_nobody_else() {
 
 #[tokio::test]
 async fn what_a_proxy_refuses_is_sent_again_until_it_takes_it() {
-    let server = Server::impatient().await;
+    let server = ProxyServer::impatient().await;
     server.world.put([dataplane("default", "web", "127.0.2.1", "web", &[])]).await;
-    let mut stream = Stream::open(&server, None).await;
+    let mut stream = DeltaStream::open(&server, None).await;
     stream.ask(Type::Cluster, &[]).await;
     let inbound = "localhost:80".to_owned();
     let in_use = |name: &str| (name == inbound).then(|| format!("cluster(s) {inbound}: address in use"));
@@ -334,7 +335,7 @@ struct Introduction {
 
 /// The listeners of a Kafka broker's proxy, which lists these extensions and says `told` in its metadata.
 async fn broker_listeners(extensions: &[&str], told: &str) -> Vec<u8> {
-    let server = Server::new(false, Duration::from_secs(60)).await;
+    let server = ProxyServer::new(false, Duration::from_secs(60)).await;
     let tags = json!({ "kuma.io/service": "web", "kuma.io/protocol": "kafka" });
     let networking = json!({ "address": "127.0.2.1", "inbound": [{ "port": 9092, "tags": tags }] });
     let key = Key::new(Kind::Dataplane, "default", "web");
@@ -350,7 +351,7 @@ async fn broker_listeners(extensions: &[&str], told: &str) -> Vec<u8> {
         }),
         type_url: Type::Listener.url().to_owned(),
     };
-    let mut stream = Stream::open(&server, None).await;
+    let mut stream = DeltaStream::open(&server, None).await;
     stream.send_message(&introduction.encode_to_vec()).await;
     match stream.next().await {
         Next::Response(response) => response.encode_to_vec(),
@@ -360,7 +361,8 @@ async fn broker_listeners(extensions: &[&str], told: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_proxy_that_lists_the_kafka_filter_gets_it() {
-    let (tcp, kafka) = ("envoy.filters.network.tcp_proxy", "envoy.filters.network.kafka_broker");
+    let tcp = "envoy.filters.network.tcp_proxy";
+    let kafka = "envoy.filters.network.kafka_broker";
     let has =
         |listeners: &[u8], name: &str| listeners.windows(name.len()).any(|part| part == name.as_bytes());
     for (extensions, told, expected) in
@@ -373,26 +375,26 @@ async fn a_proxy_that_lists_the_kafka_filter_gets_it() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_synced_when_it_has_acknowledged_every_change_that_affects_it() {
-    let server = Server::new(true, Duration::from_secs(60)).await;
+async fn a_proxy_is_synced_once_it_acknowledged_every_change_affecting_it() {
+    let server = ProxyServer::new(true, Duration::from_secs(60)).await;
     let token = server.token("default").await;
     let mut stream = connected(&server, &token).await;
     let push = server.context.push.clone();
     let state = || push.sync_state(&Key::new(Kind::Dataplane, "default", "web"));
-    let synced = async || eventually("it is synced", || state() == Some(SyncState::Synced)).await;
+    let synced = async || eventually("it is synced", || state() == Some(ProxySyncState::Synced)).await;
     synced().await;
 
     server.world.put([dataplane("default", "backend-2", "127.0.1.2", "backend", &[])]).await;
-    assert_eq!(state(), Some(SyncState::Behind), "the change was made and not acknowledged");
+    assert_eq!(state(), Some(ProxySyncState::Behind), "the change was made and not acknowledged");
     let next = stream.next().await;
     let Next::Response(response) = next else { panic!("{next:?}") };
-    assert_eq!(state(), Some(SyncState::Behind), "it was sent and not acknowledged");
+    assert_eq!(state(), Some(ProxySyncState::Behind), "it was sent and not acknowledged");
     stream.acknowledge(&response).await;
     synced().await;
 
     // What does not affect it leaves it as it is, and secrets make it look again.
     server.world.put([mesh("next-door", "STRICT")]).await;
-    assert_eq!(state(), Some(SyncState::Synced));
+    assert_eq!(state(), Some(ProxySyncState::Synced));
     let secret = resource(Key::new(Kind::Secret, "default", "s"), &[], json!({ "data": "c2VjcmV0" }));
     server.world.put([secret]).await;
     synced().await;

@@ -1,18 +1,18 @@
-//! What is known about MeshOpenTelemetryBackends and the policies that refer to them.
+//! Statuses of MeshOpenTelemetryBackends and of the policies that refer to them.
 
-use control_plane::telemetry_backends;
+use reconcilers::telemetry_backends;
 use resources::{Key, Kind, Resource, Status};
 use runtime::Shutdown;
 use serde_json::json;
 use testkit::resource::policy;
 
-use crate::world::{World, eventually, mesh, registrar, resource};
+use crate::world::{World, eventually, mesh, resource, runner};
 
 fn backend(name: &str, labels: &[(&str, &str)]) -> Resource {
     resource(Key::new(Kind::MeshOpenTelemetryBackend, "default", name), labels, json!({}))
 }
 
-/// What the only condition of a backend says.
+/// Text of the only condition of a backend.
 fn condition(world: &World, name: &str) -> Option<String> {
     let snapshot = world.store.snapshot().unwrap();
     let stored = snapshot.get(&Key::new(Kind::MeshOpenTelemetryBackend, "default", name))?;
@@ -24,8 +24,9 @@ fn condition(world: &World, name: &str) -> Option<String> {
 
 #[tokio::test]
 async fn a_backend_that_no_policy_refers_to_says_so() {
-    let (world, shutdown) = (World::new(), Shutdown::default());
-    telemetry_backends::start(&registrar(world.store.clone()), &shutdown);
+    let world = World::new();
+    let shutdown = Shutdown::default();
+    telemetry_backends::start(&runner(&world.store, &shutdown));
     world.put([mesh("default", ""), backend("otel", &[])]).await;
     let expected = "False NotReferenced: Not referenced by any observability policy";
     eventually("the status is written", || condition(&world, "otel").as_deref() == Some(expected)).await;
@@ -34,8 +35,9 @@ async fn a_backend_that_no_policy_refers_to_says_so() {
 
 #[tokio::test]
 async fn references_are_counted_at_the_oldest_backend_that_carries_the_labels() {
-    let (world, shutdown) = (World::new(), Shutdown::default());
-    telemetry_backends::start(&registrar(world.store.clone()), &shutdown);
+    let world = World::new();
+    let shutdown = Shutdown::default();
+    telemetry_backends::start(&runner(&world.store, &shutdown));
     let reference = json!({ "kind": "MeshOpenTelemetryBackend", "labels": { "team": "obs" } });
     let otel = json!({ "type": "OpenTelemetry", "openTelemetry": { "backendRef": reference } });
     let entry = json!([{ "targetRef": { "kind": "Mesh" }, "default": { "backends": [otel, otel] } }]);
@@ -65,7 +67,7 @@ async fn references_are_counted_at_the_oldest_backend_that_carries_the_labels() 
     shutdown.begin();
 }
 
-/// What the only condition of a policy says.
+/// Text of the only condition of a policy.
 fn of_policy(world: &World, kind: Kind) -> Option<String> {
     let snapshot = world.store.snapshot().unwrap();
     let stored = snapshot.get(&Key::new(kind, "default", "observed"))?;
@@ -97,13 +99,15 @@ async fn all_say(world: &World, expected: &str) {
 
 #[tokio::test]
 async fn a_policy_says_which_backends_it_refers_to_that_are_not_there() {
-    let (world, shutdown) = (World::new(), Shutdown::default());
-    telemetry_backends::start(&registrar(world.store.clone()), &shutdown);
+    let world = World::new();
+    let shutdown = Shutdown::default();
+    telemetry_backends::start(&runner(&world.store, &shutdown));
     let to = |labels: serde_json::Value| {
         let reference = json!({ "kind": "MeshOpenTelemetryBackend", "labels": labels });
         json!({ "type": "OpenTelemetry", "openTelemetry": { "backendRef": reference } })
     };
-    let (obs, dev) = (to(json!({ "team": "obs", "env": "prod" })), to(json!({ "team": "dev" })));
+    let obs = to(json!({ "team": "obs", "env": "prod" }));
+    let dev = to(json!({ "team": "dev" }));
     world.put([mesh("default", "")]).await;
     world.put(observing(json!([]))).await;
     let none = "True AllBackendRefsResolved: No MeshOpenTelemetryBackend references configured";
@@ -128,8 +132,9 @@ async fn a_policy_says_which_backends_it_refers_to_that_are_not_there() {
 
 #[tokio::test]
 async fn a_policy_is_written_when_what_it_refers_to_changes_and_not_otherwise() {
-    let (world, shutdown) = (World::new(), Shutdown::default());
-    telemetry_backends::start(&registrar(world.store.clone()), &shutdown);
+    let world = World::new();
+    let shutdown = Shutdown::default();
+    telemetry_backends::start(&runner(&world.store, &shutdown));
     let reference = json!({ "kind": "MeshOpenTelemetryBackend", "labels": { "team": "obs" } });
     let otel = json!([{ "type": "OpenTelemetry", "openTelemetry": { "backendRef": reference } }]);
     world.put([mesh("default", "")]).await;

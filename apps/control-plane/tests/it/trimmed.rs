@@ -1,8 +1,8 @@
 //! A mesh in which each proxy gets what its permissions let it call: which changes wake which proxies.
 
-use control_plane::push::Work;
 use resources::{Key, Kind, Resource, Status};
 use serde_json::{Value, json};
+use serving::push::PendingWork;
 use testkit::spec;
 use xds::Type;
 
@@ -88,16 +88,16 @@ async fn a_trimmed_proxy_is_not_woken_by_services_that_it_may_not_call() {
     ] {
         let woken = world.push.woken();
         world.put(resources).await;
-        assert_eq!(web.turn().await, Work::Nothing, "{what}");
-        while ops.turn().await != Work::Nothing {}
+        assert_eq!(web.turn().await, PendingWork::Nothing, "{what}");
+        while ops.turn().await != PendingWork::Nothing {}
         assert!(world.push.woken() > woken, "{what}: it concerns somebody");
     }
     assert_eq!((callable(&web), callable(&ops).len()), (vec![1], 9));
     // What it may call does wake it, and so does what it may call now.
     world.put([dataplane("s1-2", "s1", "127.0.3.1")]).await;
-    assert_eq!(web.turn().await, Work::Endpoints);
+    assert_eq!(web.turn().await, PendingWork::Endpoints);
     world.put([permission(4, &["web"])]).await;
-    assert_eq!(web.turn().await, Work::Outbounds);
+    assert_eq!(web.turn().await, PendingWork::Outbounds);
     assert_eq!(callable(&web), [1, 4]);
 }
 
@@ -129,7 +129,11 @@ async fn a_stub_answers_in_the_name_of_what_decides_and_follows_it() {
     let top = json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": "s2" } });
     let key = Key::new(Kind::MeshTrafficPermission, "default", "z-strangers");
     world.put([resource(key, &[], json!({ "targetRef": top, "from": deny.clone() }))]).await;
-    assert_eq!(web.turn().await, Work::Outbounds, "another policy decides, though nothing opens or closes");
+    assert_eq!(
+        web.turn().await,
+        PendingWork::Outbounds,
+        "another policy decides, though nothing opens or closes"
+    );
     let found = stub(&web).unwrap();
     assert!(found.contains("kri_mtp_default_") && found.contains("_z-strangers_"), "{found}");
 
@@ -137,18 +141,18 @@ async fn a_stub_answers_in_the_name_of_what_decides_and_follows_it() {
     let top = json!({ "kind": "Dataplane", "labels": { "team": "x" } });
     let key = Key::new(Kind::MeshTrafficPermission, "default", "z-strangers");
     world.put([resource(key, &[], json!({ "targetRef": top, "from": deny }))]).await;
-    while web.turn().await != Work::Nothing {}
+    while web.turn().await != PendingWork::Nothing {}
     let found = stub(&web).unwrap();
     assert!(!found.contains("_z-strangers_"), "it selects no server: {found}");
     let mut labelled = server(2);
     labelled.labels.insert("team".to_owned(), "x".to_owned());
     world.put([labelled]).await;
-    assert_eq!(web.turn().await, Work::Outbounds, "another policy decides, though no policy changed");
+    assert_eq!(web.turn().await, PendingWork::Outbounds, "another policy decides, though no policy changed");
     let found = stub(&web).unwrap();
     assert!(found.contains("_z-strangers_"), "{found}");
 
     world.put([permission(2, &["web"]), permission(3, &["web"])]).await;
     world.delete(Kind::MeshTrafficPermission, "default", "z-strangers").await;
-    while web.turn().await != Work::Nothing {}
+    while web.turn().await != PendingWork::Nothing {}
     assert_eq!(stub(&web), None, "nothing is left to answer for");
 }

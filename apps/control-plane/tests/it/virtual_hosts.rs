@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
 
-use control_plane::{
-    config::{Config, setting::StoreType},
-    virtual_hosts,
-};
+use control_plane::config::setting::StoreType;
+use reconcilers::virtual_hosts;
 use resources::{Key, Kind, Resource, kinds::config::Config as Stored};
 use runtime::metrics::Metrics;
 use serde_json::{Value, json};
@@ -14,19 +12,18 @@ use topology::virtual_hosts::vips;
 
 use crate::{
     client,
-    world::{SOON, World, dataplane, eventually, mesh, resource},
+    world::{SOON, World, dataplane, eventually, mesh, resource, runner},
 };
 
 /// A control plane that gives hostnames their addresses.
 fn naming(store: &Arc<dyn Store>) -> World {
     let world = World::starting_late(store.clone());
     virtual_hosts::start(
-        store,
         &world.push,
         Arc::default(),
-        &Config::default(),
+        &reconcilers::Config::default(),
         &Metrics::default(),
-        &world.shutdown,
+        &runner(store, &world.shutdown),
     )
     .unwrap();
     world.push.start(&world.shutdown);
@@ -68,7 +65,7 @@ fn shard(store: &Arc<dyn Store>, host: &str) -> vips::Shard {
 }
 
 #[tokio::test]
-async fn a_hostname_gets_the_address_of_its_hash_and_keeps_it_over_restarts_and_while_it_is_away() {
+async fn a_hostname_gets_the_address_of_its_hash_and_keeps_it_over_restarts() {
     let store: Arc<dyn Store> = Arc::new(Memory::default());
     let first = naming(&store);
     first.put([mesh("default", ""), names(), backend("backend"), backend("web")]).await;
@@ -100,7 +97,8 @@ async fn a_hostname_gets_the_address_of_its_hash_and_keeps_it_over_restarts_and_
 #[tokio::test]
 async fn two_control_planes_on_one_store_agree_and_no_address_is_given_twice() {
     let store: Arc<dyn Store> = Arc::new(Memory::default());
-    let (one, other) = (naming(&store), naming(&store));
+    let one = naming(&store);
+    let other = naming(&store);
     one.put([mesh("default", ""), names()]).await;
     let services: Vec<String> = (0..300).map(|i| format!("s{i}")).collect();
     for batch in services.chunks(20) {
@@ -143,10 +141,10 @@ fn crowd(count: usize) -> Value {
 }
 
 #[tokio::test]
-async fn hostnames_without_an_address_are_a_problem_of_the_mesh_until_they_are_gone() {
+async fn hostnames_without_an_address_are_a_problem_of_the_mesh_until_gone() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = client::config(directory.path(), StoreType::Memory);
-    config.dns_server.cidr = "240.0.0.0/16".parse().unwrap();
+    config.reconcilers.dns_server.cidr = "240.0.0.0/16".parse().unwrap();
     let running = client::start(config).await;
     let policy = json!({
         "type": "VirtualOutbound", "mesh": "default", "name": "names",
@@ -155,9 +153,9 @@ async fn hostnames_without_an_address_are_a_problem_of_the_mesh_until_they_are_g
     });
     assert_eq!(client::put(&running, "/meshes/default/virtual-outbounds/names", policy).await, 201);
     let exhausted = async || {
-        let problems = client::get(&running, "/meshes/default/_problems").await;
-        let items = problems["items"].as_array().unwrap().clone();
-        items.into_iter().find(|problem| problem["code"] == "addresses-exhausted")
+        let findings = client::get(&running, "/meshes/default/_problems").await;
+        let items = findings["items"].as_array().unwrap().clone();
+        items.into_iter().find(|finding| finding["code"] == "addresses-exhausted")
     };
     let deadline = tokio::time::Instant::now() + SOON;
     // A part of the smallest range has 256 addresses.
@@ -167,11 +165,11 @@ async fn hostnames_without_an_address_are_a_problem_of_the_mesh_until_they_are_g
             let found = exhausted().await;
             match (&found, expected) {
                 (None, None) => break,
-                (Some(problem), Some(expected)) => {
-                    let text = problem["message"].as_str().unwrap();
+                (Some(finding), Some(expected)) => {
+                    let text = finding["message"].as_str().unwrap();
                     assert!(text.contains("240.0.0.0/16 (dnsServer.CIDR)"), "{text}");
                     assert_eq!(
-                        (&problem["severity"], &problem["kri"]),
+                        (&finding["severity"], &finding["kri"]),
                         (&json!("error"), &json!("kri_m____default_"))
                     );
                     if text.contains(expected) {

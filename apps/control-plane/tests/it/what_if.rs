@@ -1,4 +1,4 @@
-//! What changes would do: asked of the control plane before they are made.
+//! Consequences of changes: asked of the control plane before they are made.
 
 mod edges;
 mod policies;
@@ -7,13 +7,12 @@ mod rest;
 
 use std::sync::{Arc, atomic::Ordering};
 
-use api::{
-    Inspect,
-    inspect::what_if::{Asker, Consequences, Diffs, Hypothesis, ResourceAction},
-};
-use control_plane::{inspect::Proxies, push::Work};
+use api::{Inspect, inspect::what_if::Asker, inspect::what_if::Diffs, inspect::what_if::Hypothesis};
+use contract::what_if::{WhatIfConsequences, WhatIfResourceAction};
+use inspection::StoredProxies;
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
+use serving::push::PendingWork;
 use testkit::{
     resource::{permission, timeout},
     spec::all,
@@ -22,20 +21,20 @@ use testkit::{
 use crate::world::{ConnectedProxy, World, dataplane, mesh, service};
 
 /// Asks what would happen if these resources were there.
-pub async fn ask(world: &World, resources: impl IntoIterator<Item = Resource>) -> Consequences {
+pub async fn ask(world: &World, resources: impl IntoIterator<Item = Resource>) -> WhatIfConsequences {
     let changes = resources.into_iter().map(|resource| (resource.key.clone(), Some(Arc::new(resource))));
     ask_for(world, Hypothesis { changes: changes.collect(), diffs: Diffs::None, asker: Asker::default() })
         .await
 }
 
 /// Asks what would happen if this were gone.
-pub async fn ask_without(world: &World, kind: Kind, name: &str) -> Consequences {
+pub async fn ask_without(world: &World, kind: Kind, name: &str) -> WhatIfConsequences {
     let changes = vec![(Key::new(kind, "default", name), None)];
     ask_for(world, Hypothesis { changes, diffs: Diffs::None, asker: Asker::default() }).await
 }
 
-async fn ask_for(world: &World, hypothesis: Hypothesis) -> Consequences {
-    let proxies = Proxies::new(world.store.clone(), world.push.clone(), 9901);
+async fn ask_for(world: &World, hypothesis: Hypothesis) -> WhatIfConsequences {
+    let proxies = StoredProxies::new(world.store.clone(), world.push.clone(), 9901);
     proxies.what_if(hypothesis).await.unwrap()
 }
 
@@ -65,17 +64,16 @@ async fn proxies_of_which_the_same_would_change_are_told_together_with_sizes() {
     assert_eq!((class.count, class.proxies.join(" ")), (3, "web-0 web-1 web-2".to_owned()));
     assert_eq!((class.added, class.removed), (0, 0));
     let cluster = class.resources.iter().find(|resource| resource.r#type == "cluster").unwrap();
-    assert_eq!(cluster.action, ResourceAction::Changed);
+    assert_eq!(cluster.action, WhatIfResourceAction::Changed);
     assert!(cluster.before > 0 && cluster.after > 0, "{cluster:?}");
-    let sum = |of: fn(&api::inspect::what_if::ResourceChange) -> usize| {
-        class.resources.iter().map(of).sum::<usize>()
-    };
+    let sum =
+        |of: fn(&contract::what_if::WhatIfResource) -> usize| class.resources.iter().map(of).sum::<usize>();
     assert_eq!((class.bytes_before, class.bytes_after), (sum(|r| r.before), sum(|r| r.after)));
 
     // A server more: the callers' endpoints, which they share.
     let told = ask(&world, [dataplane("default", "backend-2", "127.0.1.2", "backend", &[])]).await.proxies;
     assert_eq!((told.affected, told.changed, told.classes.len()), (3, 3, 1));
-    assert_eq!(told.classes[0].resources.iter().map(|r| r.r#type).collect::<Vec<_>>(), ["endpoint"]);
+    assert_eq!(told.classes[0].resources.iter().map(|r| &*r.r#type).collect::<Vec<_>>(), ["endpoint"]);
 
     // A proxy's own Dataplane: what only it has.
     let moved = dataplane("default", "web-1", "127.0.2.99", "web", &["backend"]);
@@ -87,12 +85,12 @@ async fn proxies_of_which_the_same_would_change_are_told_together_with_sizes() {
     assert_eq!((world.push.woken(), world.push.encoder().remembered()), (woken, remembered));
     assert_eq!(world.encoded_since(&encoded), []);
     for proxy in &mut proxies {
-        assert_eq!(proxy.turn().await, Work::Nothing);
+        assert_eq!(proxy.turn().await, PendingWork::Nothing);
     }
 }
 
 #[tokio::test]
-async fn an_answer_says_what_was_not_looked_at_and_nothing_is_once_nobody_waits_for_it() {
+async fn an_answer_names_skipped_parts_and_work_ends_when_the_asker_is_gone() {
     let (world, _proxies) = small().await;
     let slow = || timeout("slow", json!({ "kind": "MeshService", "name": "web" }), 7);
     let allow = || permission("all", all(), &[(all(), "Allow")]);
@@ -120,7 +118,7 @@ async fn a_change_that_concerns_no_proxy_lists_none() {
     ];
     let told = ask(&world, unseen).await;
     assert_eq!((told.proxies.affected, told.proxies.changed), (0, 0));
-    assert_eq!(told.edges, api::inspect::what_if::Edges::default());
+    assert_eq!(told.edges, contract::what_if::WhatIfEdges::default());
     let told = ask(&world, [mesh("another", "")]).await;
     assert_eq!((told.proxies.affected, told.policies.len()), (0, 0));
 }
@@ -131,7 +129,7 @@ async fn what_proxies_could_not_have_is_told_if_it_is_new() {
     let caller = |service| dataplane("default", "web-1", "127.0.2.1", "web", &[service]);
     let told = ask(&world, [caller("nowhere")]).await.problems;
     let [problem] = &told[..] else { panic!("{told:#?}") };
-    assert_eq!((problem.code, problem.proxy.as_str(), problem.count), ("unknown-destination", "web-1", 1));
+    assert_eq!((&*problem.code, problem.proxy.as_str(), problem.count), ("unknown-destination", "web-1", 1));
     assert!(problem.text.contains("nowhere"), "{problem:?}");
     world.put([caller("nowhere")]).await;
     assert_eq!(ask(&world, [timeout("slow", json!({ "kind": "Mesh" }), 7)]).await.problems, []);
@@ -161,7 +159,7 @@ async fn a_diff_is_a_patch_of_the_configuration_for_the_proxies_that_are_named()
     assert_eq!(told.diffs.len(), told.changed);
 
     // It makes of the configuration of now the one that the change then leads to.
-    let proxies = Proxies::new(world.store.clone(), world.push.clone(), 9901);
+    let proxies = StoredProxies::new(world.store.clone(), world.push.clone(), 9901);
     let key = Key::new(Kind::Dataplane, "default", "web-1");
     let mut config = proxies.config(&key, false).await.unwrap().xds;
     diff.patch.iter().for_each(|operation| apply(&mut config, operation));

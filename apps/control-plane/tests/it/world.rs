@@ -2,19 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use control_plane::push::{Connected, Current, HoldTimes, Push, Work};
+use admission::{ControlPlaneRole, Registrar, RuleSettings};
 use jiff::Timestamp;
 use plan::{AdminTarget, ProxyTraits};
+use reconcile::{Driver, Moment, Runner};
+use reconcilers::snis::Rewriting;
 use resources::{Key, Kind, Resource};
 use runtime::Shutdown;
 use serde_json::{Value, json};
-use store::{
-    Memory, Registrar, Store, Write,
-    registrar::{Mode, Setup},
-};
+use serving::push::{Connected, Current, HoldTimes, PendingWork, Push};
+use store::{Memory, Store, Write};
 use xds::Type;
 
-/// How long something may take that should happen at once.
+/// Longest time for something that should happen at once.
 pub const SOON: Duration = Duration::from_secs(20);
 
 pub struct World {
@@ -35,16 +35,32 @@ pub fn registrar(store: Arc<dyn Store>) -> Registrar {
 
 /// Of the zone `default`, which is among others where it is federated.
 pub fn registrar_of(store: Arc<dyn Store>, federated: bool) -> Registrar {
-    let setup = Setup {
-        mode: Mode::Zone { name: "default".to_owned(), federated },
+    let setup = RuleSettings {
+        mode: ControlPlaneRole::Zone { name: "default".to_owned(), federated },
         disable_origin_label_validation: false,
         unsafe_delete: false,
+        environment: resources::Environment::Universal,
         health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
         check: envoy::patch::check,
         now: Timestamp::now,
     };
     Registrar::new(store, setup)
+}
+
+/// Runs reconcilers until the shutdown.
+pub fn runner(store: &Arc<dyn Store>, shutdown: &Shutdown) -> Runner {
+    let metrics = reconcile::Metrics::register(&runtime::metrics::Metrics::default());
+    Runner::new(store.clone(), metrics, shutdown)
+}
+
+/// Rewrites SNIs as at a start; returns how many resources were written.
+pub async fn rewritten(registrar: &Registrar) -> usize {
+    let metrics = reconcile::Metrics::register(&runtime::metrics::Metrics::default());
+    let rewriting = Rewriting::new(registrar);
+    let mut driver = Driver::new(rewriting, registrar.store().clone(), &metrics, Moment::now);
+    while driver.step().await.is_some() {}
+    driver.reconciler().written()
 }
 
 pub use testkit::resource::{complete as resource, mesh, service};
@@ -76,6 +92,7 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         redirection: None,
         resolver: false,
         ipv6: false,
+        ipv6_routed: false,
         admin_port: 0,
         admin_target: AdminTarget::Pipe(format!("/tmp/{name}.sock")),
         readiness_port: 9902,
@@ -86,7 +103,7 @@ pub fn traits(mesh: &str, name: &str) -> ProxyTraits {
         kafka_filter: false,
         metrics_certificate: None,
         counted: None,
-        vouched: topology::Vouched::Everything,
+        vouched: topology::VouchedLabels::Everything,
     }
 }
 
@@ -135,12 +152,12 @@ impl World {
         self.push.caught_up().await;
     }
 
-    /// How many resources of each type were encoded until now.
+    /// Number of resources of each type that were encoded until now.
     pub fn encoded(&self) -> Vec<(Type, u64)> {
         Type::ALL.map(|kind| (kind, self.push.encoder().encoded(kind))).to_vec()
     }
 
-    /// What was encoded since `before`, without what was not.
+    /// Resources encoded since `before`, without types of which none was.
     pub fn encoded_since(&self, before: &[(Type, u64)]) -> Vec<(Type, u64)> {
         let now = self.encoded().into_iter().zip(before);
         now.map(|((kind, now), (_, before))| (kind, now - before)).filter(|(_, more)| *more > 0).collect()
@@ -150,7 +167,7 @@ impl World {
     pub async fn proxy(&self, mesh: &str, name: &str) -> ConnectedProxy {
         self.push.caught_up().await;
         let mut proxy = ConnectedProxy::connect(self, traits(mesh, name));
-        assert_eq!(proxy.turn().await, Work::Everything);
+        assert_eq!(proxy.turn().await, PendingWork::Everything);
         proxy
     }
 }
@@ -167,12 +184,12 @@ impl ConnectedProxy {
     }
 
     /// Does what there is to do, and says what that was.
-    pub async fn turn(&mut self) -> Work {
+    pub async fn turn(&mut self) -> PendingWork {
         let watcher = self.connected.watcher.clone();
         let work = tokio::select! {
             biased;
             work = watcher.work() => work,
-            () = std::future::ready(()) => return Work::Nothing,
+            () = std::future::ready(()) => return PendingWork::Nothing,
         };
         if let Some(next) = self.connected.compute(work, self.current.as_ref()).await {
             self.current = Some(next);

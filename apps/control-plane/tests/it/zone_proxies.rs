@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use control_plane::{available_services, push::Work};
 use identity::{
     KeyPair, Purpose, ZoneToken,
     signing_key::{self, FIRST_KID},
@@ -10,15 +9,17 @@ use identity::{
 };
 use jiff::Timestamp;
 use plan::{ProxyKind, ProxyTraits};
+use reconcilers::available_services;
 use resources::{Key, Kind, Resource, Spec, format::universal};
 use serde_json::{Value, json};
+use serving::push::PendingWork;
 use tonic::Code;
 use xds::{Type, message::Node};
 
 use crate::{
-    proxies::{Server, asking, refused as bootstrap_refused},
-    streams::{Next, Stream},
-    world::{ConnectedProxy, World, dataplane, eventually, mesh, resource, service, traits},
+    proxies::{ProxyServer, asking, refused as bootstrap_refused},
+    streams::{DeltaStream, Next},
+    world::{ConnectedProxy, World, dataplane, eventually, mesh, resource, runner, service, traits},
 };
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -62,7 +63,7 @@ fn of_zone(kind: ProxyKind, name: &str) -> ProxyTraits {
 async fn connect(world: &World, kind: ProxyKind, name: &str) -> ConnectedProxy {
     world.push.caught_up().await;
     let mut proxy = ConnectedProxy::connect(world, of_zone(kind, name));
-    assert_eq!(proxy.turn().await, Work::Everything);
+    assert_eq!(proxy.turn().await, PendingWork::Everything);
     proxy
 }
 
@@ -91,40 +92,40 @@ async fn world() -> World {
 }
 
 #[tokio::test]
-async fn an_ingress_is_told_of_services_of_all_meshes_and_follows_each_at_its_cost() {
+async fn an_ingress_follows_services_of_all_meshes_each_at_its_cost() {
     let world = world().await;
-    let mut gate = connect(&world, ProxyKind::Ingress, "gate").await;
+    let mut gate = connect(&world, ProxyKind::INGRESS, "gate").await;
     assert_eq!(names(&gate, Type::Listener), ["self_10001"]);
     assert_eq!(names(&gate, Type::Cluster), ["kri_msvc_default___a_80"]);
     assert!(bytes(&gate, Type::Endpoint).contains("10.0.0.1"));
 
     let before = world.encoded();
     world.put([dataplane("default", "dp-a2", "10.0.0.2", "a", &[])]).await;
-    assert_eq!(gate.turn().await, Work::Endpoints);
+    assert_eq!(gate.turn().await, PendingWork::Endpoints);
     assert_eq!(world.encoded_since(&before), [(Type::Endpoint, 1)], "other endpoints are one resource");
     assert!(bytes(&gate, Type::Endpoint).contains("10.0.0.2"));
 
     world.put([exclusive("other"), service("other", "b", &[])]).await;
-    assert_eq!(gate.turn().await, Work::Outbounds);
+    assert_eq!(gate.turn().await, PendingWork::Outbounds);
     assert_eq!(names(&gate, Type::Cluster), ["kri_msvc_default___a_80", "kri_msvc_other___b_80"]);
     assert!(bytes(&gate, Type::Listener).contains(".b.80.other.ms"));
 
     // What is of other zones is not entered here.
     world.put([remote("c", "west"), ingress("west", "192.168.0.1")]).await;
-    assert_eq!(gate.turn().await, Work::Nothing);
+    assert_eq!(gate.turn().await, PendingWork::Nothing);
     world.delete(Kind::Mesh, "", "other").await;
-    assert_eq!(gate.turn().await, Work::Outbounds);
+    assert_eq!(gate.turn().await, PendingWork::Outbounds);
     assert_eq!(names(&gate, Type::Cluster), ["kri_msvc_default___a_80"]);
 }
 
 #[tokio::test]
 async fn a_zone_proxy_listens_where_its_resource_says_now() {
     let world = world().await;
-    let mut gate = connect(&world, ProxyKind::Ingress, "gate").await;
+    let mut gate = connect(&world, ProxyKind::INGRESS, "gate").await;
     let mut moved = ingress("default", "192.168.0.9").spec.to_json();
     moved["networking"]["port"] = json!(10005);
     world.put([resource(Key::global(Kind::ZoneIngress, "gate"), &[], moved)]).await;
-    assert_eq!(gate.turn().await, Work::Everything);
+    assert_eq!(gate.turn().await, PendingWork::Everything);
     assert_eq!(names(&gate, Type::Listener), ["self_10005"]);
 }
 
@@ -132,21 +133,21 @@ async fn a_zone_proxy_listens_where_its_resource_says_now() {
 async fn an_egress_follows_the_ingresses_of_other_zones() {
     let world = world().await;
     world.put([remote("c", "west"), ingress("west", "192.168.0.1")]).await;
-    let mut exit = connect(&world, ProxyKind::Egress, "exit").await;
+    let mut exit = connect(&world, ProxyKind::EGRESS, "exit").await;
     assert_eq!(names(&exit, Type::Cluster), ["kri_msvc_default_west__c_80"]);
     assert!(bytes(&exit, Type::Endpoint).contains("192.168.0.1"));
     assert!(bytes(&exit, Type::Listener).contains("c.west.example"));
 
     world.put([ingress("west", "192.168.0.2")]).await;
-    assert_eq!(exit.turn().await, Work::Outbounds);
+    assert_eq!(exit.turn().await, PendingWork::Outbounds);
     assert!(bytes(&exit, Type::Endpoint).contains("192.168.0.2"));
 
     world.delete(Kind::ZoneIngress, "", "gate-west").await;
-    assert_eq!(exit.turn().await, Work::Outbounds);
+    assert_eq!(exit.turn().await, PendingWork::Outbounds);
     assert!(!bytes(&exit, Type::Endpoint).contains("192.168.0"), "nothing leads there");
 }
 
-async fn zone_token(server: &Server, zone: &str, scope: &[&str]) -> String {
+async fn zone_token(server: &ProxyServer, zone: &str, scope: &[&str]) -> String {
     let key = signing_key::draft(Purpose::Zone, FIRST_KID, &KeyPair::generate().unwrap());
     server.context.registrar.ensure(vec![key]).await.unwrap();
     let key = signing_key::latest(&server.world.store.snapshot().unwrap(), Purpose::Zone).unwrap();
@@ -170,14 +171,14 @@ fn node(definition: &Resource, proxy_type: &str) -> Node {
     Node { id: format!(".{}", definition.name()), metadata, ..Node::default() }
 }
 
-async fn stream(server: &Server, definition: &Resource, proxy_type: &str, token: &str) -> Stream {
+async fn stream(server: &ProxyServer, definition: &Resource, proxy_type: &str, token: &str) -> DeltaStream {
     let token = Some(token).filter(|token| !token.is_empty());
-    let mut stream = Stream::of(server, node(definition, proxy_type), token).await;
+    let mut stream = DeltaStream::of(server, node(definition, proxy_type), token).await;
     stream.ask(Type::Listener, &[]).await;
     stream
 }
 
-async fn refused(server: &Server, definition: &Resource, proxy_type: &str, token: &str, part: &str) {
+async fn refused(server: &ProxyServer, definition: &Resource, proxy_type: &str, token: &str, part: &str) {
     let next = stream(server, definition, proxy_type, token).await.next().await;
     let Next::End(code, text) = next else { panic!("it was sent {next:?}") };
     let codes = [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument];
@@ -185,14 +186,14 @@ async fn refused(server: &Server, definition: &Resource, proxy_type: &str, token
     assert!(text.contains(part), "{part:?} is not in {text:?}");
 }
 
-fn stored(server: &Server, kind: Kind, name: &str) -> Option<Value> {
+fn stored(server: &ProxyServer, kind: Kind, name: &str) -> Option<Value> {
     let snapshot = server.world.store.snapshot().unwrap();
     snapshot.get(&Key::global(kind, name)).map(|stored| stored.spec.to_json())
 }
 
 #[tokio::test]
 async fn a_zone_proxy_proves_itself_by_a_zone_token_with_its_scope_and_zone() {
-    let server = Server::new(true, LONG).await;
+    let server = ProxyServer::new(true, LONG).await;
     let own = ingress("", "192.168.0.9");
     let both = zone_token(&server, "default", &["ingress", "egress"]).await;
     let exit = zone_token(&server, "default", &["egress"]).await;
@@ -213,8 +214,8 @@ async fn a_zone_proxy_proves_itself_by_a_zone_token_with_its_scope_and_zone() {
 }
 
 #[tokio::test]
-async fn a_zone_proxy_is_stored_in_this_zone_with_an_insight_and_goes_when_it_has_gone() {
-    let server = Server::new(false, Duration::ZERO).await;
+async fn a_zone_proxy_is_stored_with_an_insight_until_it_has_gone() {
+    let server = ProxyServer::new(false, Duration::ZERO).await;
     let listed = json!([{ "tags": { "kuma.io/service": "a" }, "instances": 1, "mesh": "default" }]);
     let mut known = ingress("", "192.168.0.9");
     let mut spec = known.spec.to_json();
@@ -239,16 +240,25 @@ async fn a_zone_proxy_is_stored_in_this_zone_with_an_insight_and_goes_when_it_ha
     assert_eq!(stored(&server, Kind::ZoneIngressInsight, "gate"), None);
 }
 
+/// A control plane that lists on its ingresses what other zones find by tags.
+fn listing() -> World {
+    let world = World::starting_late(std::sync::Arc::new(store::Memory::default()));
+    available_services::start(&world.push, &runner(&world.store, &world.shutdown));
+    world.push.start(&world.shutdown);
+    world
+}
+
+/// Services that the ingress lists.
+fn listed(world: &World) -> Value {
+    let snapshot = world.store.snapshot().unwrap();
+    let gate = snapshot.get(&Key::global(Kind::ZoneIngress, "gate"));
+    gate.map(|gate| gate.spec.to_json()["availableServices"].clone()).unwrap_or_default()
+}
+
 #[tokio::test]
 async fn what_other_zones_find_by_tags_is_listed_and_entered() {
-    let world = World::starting_late(std::sync::Arc::new(store::Memory::default()));
-    available_services::start(&world.store, &world.push, &world.shutdown);
-    world.push.start(&world.shutdown);
-    let listed = || {
-        let snapshot = world.store.snapshot().unwrap();
-        let gate = snapshot.get(&Key::global(Kind::ZoneIngress, "gate"));
-        gate.map(|gate| gate.spec.to_json()["availableServices"].clone()).unwrap_or_default()
-    };
+    let world = listing();
+    let listed = || listed(&world);
     let tags = json!({ "kuma.io/protocol": "http", "kuma.io/service": "a" });
     let of = |instances: u32| json!([{ "tags": tags, "instances": instances, "mesh": "default" }]);
     let one = dataplane("default", "dp-a", "10.0.0.1", "a", &[]);
@@ -258,7 +268,7 @@ async fn what_other_zones_find_by_tags_is_listed_and_entered() {
     world.put_unheard([dataplane("default", "dp-a2", "10.0.0.2", "a", &[])]).await;
     eventually("both are listed", || listed() == of(2)).await;
 
-    let gate = connect(&world, ProxyKind::Ingress, "gate").await;
+    let gate = connect(&world, ProxyKind::INGRESS, "gate").await;
     assert_eq!(names(&gate, Type::Cluster), ["default:a"]);
     assert!(bytes(&gate, Type::Listener).contains("a{mesh=default}"));
     world.put_unheard([exclusive("default")]).await;
@@ -266,15 +276,9 @@ async fn what_other_zones_find_by_tags_is_listed_and_entered() {
 }
 
 #[tokio::test]
-async fn where_services_are_resources_other_zones_find_by_tags_what_virtual_outbounds_name() {
-    let world = World::starting_late(std::sync::Arc::new(store::Memory::default()));
-    available_services::start(&world.store, &world.push, &world.shutdown);
-    world.push.start(&world.shutdown);
-    let listed = || {
-        let snapshot = world.store.snapshot().unwrap();
-        let gate = snapshot.get(&Key::global(Kind::ZoneIngress, "gate"));
-        gate.map(|gate| gate.spec.to_json()["availableServices"].clone()).unwrap_or_default()
-    };
+async fn in_exclusive_meshes_other_zones_find_tags_of_virtual_outbounds() {
+    let world = listing();
+    let listed = || listed(&world);
     let serving = |service: &str| {
         let mut spec = dataplane("default", service, "10.0.0.1", service, &[]).spec.to_json();
         spec["networking"]["inbound"][0]["tags"]["kuma.io/zone"] = json!("default");
@@ -282,7 +286,7 @@ async fn where_services_are_resources_other_zones_find_by_tags_what_virtual_outb
     };
     world.put([exclusive("default"), serving("backend"), serving("other")]).await;
     world.put([ingress("default", "192.168.0.9")]).await;
-    let mut gate = connect(&world, ProxyKind::Ingress, "gate").await;
+    let mut gate = connect(&world, ProxyKind::INGRESS, "gate").await;
     assert_eq!(names(&gate, Type::Cluster), [""; 0]);
 
     // The form of the design document, for one service.
@@ -307,9 +311,7 @@ async fn where_services_are_resources_other_zones_find_by_tags_what_virtual_outb
 
 #[tokio::test]
 async fn other_zones_are_told_of_permissions_that_they_do_not_know() {
-    let world = World::starting_late(std::sync::Arc::new(store::Memory::default()));
-    available_services::start(&world.store, &world.push, &world.shutdown);
-    world.push.start(&world.shutdown);
+    let world = listing();
     let told = || {
         let snapshot = world.store.snapshot().unwrap();
         let gate = snapshot.get(&Key::global(Kind::ZoneIngress, "gate")).unwrap();
@@ -330,7 +332,7 @@ async fn other_zones_are_told_of_permissions_that_they_do_not_know() {
 
 #[tokio::test]
 async fn a_type_of_proxy_that_is_not_known_gets_no_bootstrap() {
-    let server = Server::new(true, LONG).await;
+    let server = ProxyServer::new(true, LONG).await;
     let with = |proxy_type: &str| asking(|request| request["proxyType"] = json!(proxy_type));
     bootstrap_refused(&server, "localhost", with("gate"), 422, &["\"gate\"", "\"ingress\""]).await;
     let no_token = asking(|request| {
@@ -342,7 +344,7 @@ async fn a_type_of_proxy_that_is_not_known_gets_no_bootstrap() {
 
 #[tokio::test]
 async fn an_egress_is_given_a_certificate_of_each_mesh_that_it_leads_out_of() {
-    let server = Server::new(false, LONG).await;
+    let server = ProxyServer::new(false, LONG).await;
     server.world.put([exclusive("default"), exclusive("other")]).await;
     let mut exit = stream(&server, &egress(), "egress", "").await;
     assert_eq!(exit.response().await, (Type::Listener, vec!["self_10002".to_owned()]));

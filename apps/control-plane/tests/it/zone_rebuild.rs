@@ -1,4 +1,5 @@
-//! As [`crate::rebuild`], for what crosses zones: clients, ingresses and egresses.
+//! As [`crate::rebuild`], for the pipeline of all kinds of proxies: sidecars of two meshes, ingresses and egresses follow
+//! changes of Dataplanes, services, policies and zone proxies.
 
 use plan::{ProxyKind, ProxyTraits};
 use proptest::prelude::*;
@@ -10,19 +11,26 @@ use crate::{
     world::{ConnectedProxy, World, mesh, resource, traits},
 };
 
-/// Which resource, and what is in it (`None` deletes it).
+/// Kind, name and content of a resource (`None` deletes it).
 type Write = (u8, u8, Option<[u8; 3]>);
 /// Some writes in one batch, and which proxies get their turn afterwards.
 type Step = (Vec<Write>, u8);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let content = prop::option::weighted(0.85, prop::array::uniform3(0u8..4));
-    let write = (0u8..16, 0u8..3, content);
+    let write = (0..KINDS, 0u8..3, content);
     prop::collection::vec((prop::collection::vec(write, 1..4), any::<u8>()), 1..16)
 }
 
+const KINDS: u8 = 22;
+
 fn key(kind: Kind, name: &str) -> Key {
     Key::new(kind, "default", name)
+}
+
+/// The resource in another mesh, which zone proxies serve beside the first.
+fn in_other_mesh(resource: Resource) -> Resource {
+    Resource { key: Key::new(resource.key.kind, "other", &resource.key.name), ..resource }
 }
 
 const ZONES: [&str; 4] = ["west", "south", "west", "default"];
@@ -43,7 +51,8 @@ fn built(kind: u8, name: u8, content: [u8; 3]) -> Resource {
         5 => random_service(&format!("s-{name}"), &[("app", "x")], content),
         6..=8 => {
             let zone = ZONES[usize::from(content[2])];
-            let (display, team) = (format!("s-{}", content[1]), if content[0] > 1 { "x" } else { "y" });
+            let display = format!("s-{}", content[1]);
+            let team = if content[0] > 1 { "x" } else { "y" };
             let labels = [
                 ("kuma.io/origin", "global"),
                 ("kuma.io/zone", zone),
@@ -71,8 +80,40 @@ fn built(kind: u8, name: u8, content: [u8; 3]) -> Resource {
             let spec = json!({ "match": { "port": 443, "protocol": "http" }, "endpoints": [endpoint] });
             resource(key(Kind::MeshExternalService, &format!("e-{name}")), &[], spec)
         }
-        _ => random_strategy(name, content),
+        15 => random_strategy(name, content),
+        16 | 17 => random_policy(name, content),
+        18 => mesh("other", ["STRICT", "", "STRICT", "PERMISSIVE"][usize::from(content[0])]),
+        19 => in_other_mesh(random_dataplane(name, content)),
+        20 => in_other_mesh(random_service(&format!("s-{name}"), &[("app", "x")], content)),
+        _ => {
+            let kind = [6, 12, 14, 16][usize::from(content[1])];
+            in_other_mesh(built(kind, name, content))
+        }
     }
+}
+
+/// A policy for all proxies, the egress among them, or for one sidecar.
+fn random_policy(name: u8, [kind, how, whom]: [u8; 3]) -> Resource {
+    let top = [json!({ "kind": "Mesh" }), json!({ "kind": "Dataplane", "name": "dp-0" })];
+    let top = &top[usize::from(whom == 3)];
+    let to = |default: Value| json!({ "targetRef": top, "to": [{ "targetRef": { "kind": "Mesh" }, "default": default }] });
+    let (kind, spec) = match kind {
+        0 => {
+            let id = json!({ "type": "Prefix", "value": format!("spiffe://default/{how}") });
+            let rule = json!({ "default": { "allow": [{ "spiffeID": id }] } });
+            (Kind::MeshTrafficPermission, json!({ "targetRef": top, "rules": [rule] }))
+        }
+        1 => {
+            let limits = json!({ "connectionLimits": { "maxConnections": 10 + how } });
+            (Kind::MeshCircuitBreaker, to(limits))
+        }
+        2 => {
+            let check = json!({ "interval": "10s", "timeout": "1s", "tcp": { "disabled": how == 3 } });
+            (Kind::MeshHealthCheck, to(check))
+        }
+        _ => (Kind::MeshTimeout, to(json!({ "connectionTimeout": format!("{}s", 1 + how) }))),
+    };
+    resource(key(kind, &format!("p-{name}")), &[], spec)
 }
 
 fn random_dataplane(name: u8, [serves, calls, state]: [u8; 3]) -> Resource {
@@ -156,10 +197,11 @@ fn connected(world: &World) -> Vec<ConnectedProxy> {
     let all = [
         traits("default", "dp-0"),
         ProxyTraits { unified_naming: true, ..traits("default", "dp-1") },
-        of_zone(ProxyKind::Ingress, "gate-0", true),
-        of_zone(ProxyKind::Ingress, "gate-1", false),
-        of_zone(ProxyKind::Egress, "exit-0", true),
-        of_zone(ProxyKind::Egress, "exit-1", false),
+        of_zone(ProxyKind::INGRESS, "gate-0", true),
+        of_zone(ProxyKind::INGRESS, "gate-1", false),
+        of_zone(ProxyKind::EGRESS, "exit-0", true),
+        of_zone(ProxyKind::EGRESS, "exit-1", false),
+        traits("other", "dp-0"),
     ];
     all.into_iter().map(|traits| ConnectedProxy::connect(world, traits)).collect()
 }
@@ -174,7 +216,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_sequence_of_changes_across_zones_ends_where_a_rebuild_from_scratch_does(steps in steps()) {
+    fn any_sequence_of_changes_across_zones_ends_like_a_rebuild(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(follow(&steps));
     }

@@ -18,44 +18,44 @@ use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tokio::{net::UdpSocket, time::timeout};
 use tower::Service;
 
-/// How long the server may take. A packet is lost at times, so it is asked again.
+/// Time limit for an answer of the server. A packet is lost at times, so it is asked again.
 const PATIENCE: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 3;
 /// No answer in one packet is longer, unless more is asked for (RFC 1035).
 const LONGEST_PACKET: usize = 512;
 
-/// Where names are asked for.
+/// Resolver of names.
 #[derive(Debug, Clone)]
-pub enum Names {
+pub enum NameResolver {
     OfTheMachine(GaiResolver),
     At(SocketAddr),
 }
 
-impl Names {
-    pub fn at(server: Option<SocketAddr>) -> Names {
-        server.map_or_else(|| Names::OfTheMachine(GaiResolver::new()), Names::At)
+impl NameResolver {
+    pub fn at(server: Option<SocketAddr>) -> NameResolver {
+        server.map_or_else(|| NameResolver::OfTheMachine(GaiResolver::new()), NameResolver::At)
     }
 }
 
-impl Service<Name> for Names {
+impl Service<Name> for NameResolver {
     type Response = vec::IntoIter<SocketAddr>;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Names::OfTheMachine(resolver) => resolver.poll_ready(context),
-            Names::At(_) => Poll::Ready(Ok(())),
+            NameResolver::OfTheMachine(resolver) => resolver.poll_ready(context),
+            NameResolver::At(_) => Poll::Ready(Ok(())),
         }
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
         match self {
-            Names::OfTheMachine(resolver) => {
+            NameResolver::OfTheMachine(resolver) => {
                 let asked = resolver.call(name);
                 Box::pin(async { Ok(asked.await?.collect::<Vec<_>>().into_iter()) })
             }
-            Names::At(server) => {
+            NameResolver::At(server) => {
                 let server = *server;
                 Box::pin(async move { Ok(addresses(server, name.as_str()).await?.into_iter()) })
             }

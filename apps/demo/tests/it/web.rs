@@ -134,7 +134,8 @@ fn names(known: &'static str) -> String {
 async fn the_page_finds_its_store_by_a_name_that_only_the_given_server_knows() {
     let kv = Service::start(&["kv"]);
     let port = kv.address.rsplit(':').next().unwrap();
-    let (dns, url) = (names("kv.svc.mesh.local."), |host: &str| format!("http://{host}:{port}"));
+    let dns = names("kv.svc.mesh.local.");
+    let url = |host: &str| format!("http://{host}:{port}");
     let web = Service::start(&["web", "--kv", &url("kv.svc.mesh.local"), "--dns", &dns]);
     assert_eq!(
         web.call("POST", "/api/counter", &[], "").await.json(),

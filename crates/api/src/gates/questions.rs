@@ -57,7 +57,7 @@ impl Questions {
     }
 
     /// Waits for the caller's turn, unless another question of the caller waits already.
-    pub async fn ask(&self, user: &User, peer: Option<IpAddr>) -> Result<Asking, Error> {
+    pub async fn ask(&self, user: &User, peer: Option<IpAddr>) -> Result<QuestionTurn, Error> {
         let caller = Caller::of(user, peer);
         let turn = {
             let mut callers = lock(&self.callers);
@@ -73,7 +73,8 @@ impl Questions {
             queue.count += 1;
             queue.turn.clone()
         };
-        let mut asking = Asking { callers: self.callers.clone(), caller, permits: Vec::with_capacity(2) };
+        let mut asking =
+            QuestionTurn { callers: self.callers.clone(), caller, permits: Vec::with_capacity(2) };
         for semaphore in [turn, self.slots.clone()] {
             asking.permits.extend(semaphore.acquire_owned().await.ok());
         }
@@ -83,13 +84,13 @@ impl Questions {
 
 /// A question that is worked out until this is dropped.
 #[derive(Debug)]
-pub struct Asking {
+pub struct QuestionTurn {
     callers: Arc<Mutex<HashMap<Caller, Queue>>>,
     caller: Caller,
     permits: Vec<OwnedSemaphorePermit>,
 }
 
-impl Drop for Asking {
+impl Drop for QuestionTurn {
     fn drop(&mut self) {
         self.permits.clear();
         let mut callers = lock(&self.callers);

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-/// How many answers are kept, and how long each may be.
+/// Number of answers that are kept, and the longest length of each.
 const MOST: usize = 64;
 const LONGEST: usize = 1 << 20;
 

@@ -2,6 +2,14 @@
 //! same answers as the newer ones.
 
 use axum::response::Response;
+use contract::{
+    inspect_entries::{
+        DataplaneInspectEntries, DataplaneInspectEntry, PolicyAttachment, PolicyInspectEntry, ResourceName,
+        RuleInspectEntry,
+    },
+    pages::Whole,
+    rules::{ClientRule, ProxyRules, ResourceMeta, RulesOfKind, TagMatcher},
+};
 use resources::{
     Kind, Labels, Resource,
     format::universal,
@@ -9,51 +17,30 @@ use resources::{
     labels,
     naming::legacy,
 };
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use store::Snapshot;
 
-use super::{
-    dataplane, inspect, readable,
-    rules::{ClientRule, KindRules, Meta, RuleList, TagMatcher},
-    shown,
-};
+use super::{dataplane, inspect, shown};
 use crate::{Error, call::Call};
 
 const MISSING: &str = "Could not retrieve a resource";
 /// The only kind of proxy there is so far.
 const SIDECAR: &str = "SidecarDataplane";
-
-/// A list that is not paged.
-#[derive(Debug, Serialize)]
-struct Whole<T> {
-    total: usize,
-    items: Vec<T>,
-}
-
-impl<T> From<Vec<T>> for Whole<T> {
-    fn from(items: Vec<T>) -> Self {
-        Whole { total: items.len(), items }
-    }
-}
+/// Part that policies are attached to: the proxy as a whole.
+const ATTACHED: &str = "dataplane";
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/policies`: the policies that select the proxy, by kind.
 pub async fn policies(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
+    let inspect = inspect(&call);
+    let snapshot = call.snapshot()?;
     let matched = inspect.matched(&dataplane(&call, MISSING)?).await?;
-    let mut by_kind: Map<String, Value> = Map::new();
+    let mut entry = DataplaneInspectEntry { r#type: ATTACHED.into(), ..DataplaneInspectEntry::default() };
     for policy in &matched {
-        let of_kind = by_kind.entry(policy.kind().name()).or_insert_with(|| json!([]));
-        of_kind.as_array_mut().into_iter().for_each(|list| list.push(metadata(policy)));
+        let of_kind = entry.matched_policies.entry(policy.kind().name().into()).or_default();
+        of_kind.push(metadata(policy));
     }
-    by_kind.sort_keys();
-    let items = if by_kind.is_empty() {
-        Vec::new()
-    } else {
-        vec![json!({ "type": "dataplane", "matchedPolicies": by_kind })]
-    };
-    shown(json!({ "kind": SIDECAR, "total": items.len(), "items": items }), &snapshot).await
+    let items = if entry.matched_policies.is_empty() { Vec::new() } else { vec![entry] };
+    shown(DataplaneInspectEntries { kind: SIDECAR.into(), total: items.len(), items }, &snapshot).await
 }
 
 /// A resource without what it says.
@@ -66,27 +53,29 @@ fn metadata(resource: &Resource) -> Value {
 /// `GET /meshes/{mesh}/{policies}/{name}/dataplanes`: the Dataplanes a policy selects. One that does not exist
 /// selects none.
 pub async fn dataplanes(call: Call, kind: Kind) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
-    call.check_access(kind)?;
+    let inspect = inspect(&call);
+    let snapshot = call.snapshot()?;
     let policy = call.key(kind);
     let selected = match snapshot.get(&policy) {
         Some(_) => inspect.selected(&policy).await?,
         None => Vec::new(),
     };
-    let item = |proxy: &Resource| {
-        json!({
-            "kind": SIDECAR,
-            "dataplane": { "mesh": proxy.mesh(), "name": proxy.name() },
-            "attachments": [{ "type": "dataplane" }],
-        })
-    };
-    let items: Vec<Value> = selected.iter().map(|proxy| item(proxy)).collect();
+    let items: Vec<PolicyInspectEntry> = selected.iter().map(|proxy| selected_entry(proxy)).collect();
     shown(Whole::from(items), &snapshot).await
+}
+
+fn selected_entry(proxy: &Resource) -> PolicyInspectEntry {
+    PolicyInspectEntry {
+        kind: SIDECAR.into(),
+        dataplane: ResourceName { mesh: proxy.mesh().to_owned(), name: proxy.name().to_owned() },
+        attachments: vec![PolicyAttachment { r#type: ATTACHED.into() }],
+    }
 }
 
 /// `GET /meshes/{mesh}/dataplanes/{name}/rules`.
 pub async fn rules(call: Call) -> Result<Response, Error> {
-    let (inspect, snapshot) = (inspect(&call), readable(&call)?);
+    let inspect = inspect(&call);
+    let snapshot = call.snapshot()?;
     let key = dataplane(&call, MISSING)?;
     let rules = inspect.rules(&key).await?;
     let spec = stored_spec(&snapshot, &key);
@@ -97,70 +86,44 @@ fn stored_spec(snapshot: &Snapshot, key: &resources::Key) -> Option<Dataplane> {
     snapshot.get(key)?.spec.get::<Dataplane>().cloned()
 }
 
-/// A rule as older clients see it.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "OlderRule")]
-struct Entry {
-    r#type: &'static str,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    name: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    addresses: Vec<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    service: String,
-    #[serde(skip_serializing_if = "Labels::is_empty")]
-    tags: Labels,
-    policy_type: &'static str,
-    #[serde(skip_serializing_if = "Labels::is_empty")]
-    subset: Labels,
-    conf: Value,
-    origins: Vec<Origin>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-struct Origin {
-    mesh: String,
-    name: String,
-}
-
 /// By name and then by type: what is about the proxy as a whole has no name and comes first.
-fn entries(rules: &RuleList, spec: Option<&Dataplane>) -> Vec<Entry> {
-    let mut entries: Vec<Entry> =
+fn entries(rules: &ProxyRules, spec: Option<&Dataplane>) -> Vec<RuleInspectEntry> {
+    let mut entries: Vec<RuleInspectEntry> =
         rules.rules.iter().flat_map(|of_kind| of_kind_entries(of_kind, spec)).collect();
-    entries.sort_by(|a, b| (&a.name, a.r#type).cmp(&(&b.name, b.r#type)));
+    entries.sort_by(|a, b| (&a.name, &a.r#type).cmp(&(&b.name, &b.r#type)));
     entries
 }
 
-fn of_kind_entries(rules: &KindRules, spec: Option<&Dataplane>) -> Vec<Entry> {
-    let policy_type = rules.r#type;
+fn of_kind_entries(rules: &RulesOfKind, spec: Option<&Dataplane>) -> Vec<RuleInspectEntry> {
+    let policy_type = || rules.r#type.clone();
     let mut entries = Vec::new();
     if let Some(rule) = &rules.proxy_rule {
-        entries.push(Entry {
-            r#type: "SingleItem",
+        entries.push(RuleInspectEntry {
+            r#type: "SingleItem".into(),
             name: String::new(),
             addresses: Vec::new(),
             service: String::new(),
             tags: Labels::new(),
-            policy_type,
+            policy_type: policy_type(),
             subset: Labels::new(),
             conf: rule.conf.clone(),
             origins: origins(&rule.origin),
         });
     }
-    let entry = |r#type, tags: &Labels, addresses, rule: &ClientRule| Entry {
-        r#type,
+    let entry = |r#type: &'static str, tags: &Labels, addresses, rule: &ClientRule| RuleInspectEntry {
+        r#type: r#type.into(),
         name: legacy::subset_cluster(tags, &Labels::new()),
         addresses,
         service: tags.get(labels::SERVICE).cloned().unwrap_or_default(),
         tags: tags.clone(),
-        policy_type,
+        policy_type: policy_type(),
         subset: subset(&rule.matchers),
         conf: rule.conf.clone(),
         origins: origins(&rule.origin),
     };
     for of_inbound in &rules.from_rules {
-        let (tags, at) = (&of_inbound.inbound.tags, inbound_address(spec, of_inbound.inbound.port));
+        let tags = &of_inbound.inbound.tags;
+        let at = inbound_address(spec, of_inbound.inbound.port);
         entries.extend(of_inbound.rules.iter().map(|rule| entry("ClientSubset", tags, at.clone(), rule)));
     }
     for rule in &rules.to_rules {
@@ -171,8 +134,8 @@ fn of_kind_entries(rules: &KindRules, spec: Option<&Dataplane>) -> Vec<Entry> {
     entries
 }
 
-fn origins(metas: &[Meta]) -> Vec<Origin> {
-    metas.iter().map(|meta| Origin { mesh: meta.mesh.clone(), name: meta.name.clone() }).collect()
+fn origins(metas: &[ResourceMeta]) -> Vec<ResourceName> {
+    metas.iter().map(|meta| ResourceName { mesh: meta.mesh.clone(), name: meta.name.clone() }).collect()
 }
 
 fn subset(matchers: &[TagMatcher]) -> Labels {

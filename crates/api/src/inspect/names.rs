@@ -1,15 +1,14 @@
 //! Kuma's spelling of names in what is shown of a proxy, for clients that ask for it, such as Kuma's GUI.
 
 use axum::body::Bytes;
+use contract::layout::{ProxyLayout, ProxyResources};
 use resources::{
     Key,
     naming::{Kri, KumaSpelling, SelfName},
 };
+use serde_json::Value;
 
-use super::{
-    FAILED,
-    layout::{Layout, ProxyResources},
-};
+use super::FAILED;
 use crate::{Error, call::Call};
 
 /// The query parameter, and the header that a server in front of a client sets for it.
@@ -26,7 +25,7 @@ pub fn asked(call: &Call, proxy: &Key) -> Result<Option<KumaSpelling>, Error> {
     }
 }
 
-/// What Envoy wrote, in the spelling that is asked for.
+/// Text that Envoy wrote, in the spelling that is asked for.
 pub async fn spelled(body: Bytes, spelling: Option<KumaSpelling>) -> Result<Bytes, Error> {
     let Some(spelling) = spelling else { return Ok(body) };
     // A dump can be large, and other requests should not wait for it.
@@ -34,27 +33,33 @@ pub async fn spelled(body: Bytes, spelling: Option<KumaSpelling>) -> Result<Byte
     written.await.map_err(|error| Error::Internal { title: FAILED, cause: error.to_string() })
 }
 
-impl Layout {
-    /// The layout as Kuma writes it: with the names that a proxy with unified naming has, whether or not this one has
-    /// them.
-    #[must_use]
-    pub(super) fn in_kumas_spelling(mut self, spelling: &KumaSpelling) -> Layout {
-        for inbound in &mut self.inbounds {
-            let section = inbound.kri.parse().ok().and_then(|kri: Kri| kri.section.parse().ok());
-            if let Some(section) = section {
-                inbound.proxy_resource_name = SelfName::Inbound(section).shipped_alias();
-            }
-            inbound.proxy_resources.iter_mut().for_each(|resources| spell(resources, spelling));
-        }
-        for outbound in self.outbounds.iter_mut().filter(|outbound| !outbound.kri.is_empty()) {
-            outbound.proxy_resource_name = outbound.kri.clone();
-        }
-        for passthrough in &mut self.passthrough {
-            passthrough.proxy_resource_name = spelling.name(&passthrough.proxy_resource_name).to_owned();
-            spell(&mut passthrough.proxy_resources, spelling);
-        }
-        self
+/// Rewrites a document made from Envoy's output to the spelling that is asked for.
+pub async fn spelled_value(value: Value, spelling: Option<KumaSpelling>) -> Result<Value, Error> {
+    if spelling.is_none() {
+        return Ok(value);
     }
+    let body = spelled(Bytes::from(value.to_string()), spelling).await?;
+    serde_json::from_slice(&body).map_err(|error| Error::Internal { title: FAILED, cause: error.to_string() })
+}
+
+/// The layout as Kuma writes it: with the names that a proxy with unified naming has, whether or not this one has
+/// them.
+pub fn in_kumas_spelling(mut layout: ProxyLayout, spelling: &KumaSpelling) -> ProxyLayout {
+    for inbound in &mut layout.inbounds {
+        let section = inbound.kri.parse().ok().and_then(|kri: Kri| kri.section.parse().ok());
+        if let Some(section) = section {
+            inbound.proxy_resource_name = SelfName::Inbound(section).shipped_alias();
+        }
+        inbound.proxy_resources.iter_mut().for_each(|resources| spell(resources, spelling));
+    }
+    for outbound in layout.outbounds.iter_mut().filter(|outbound| !outbound.kri.is_empty()) {
+        outbound.proxy_resource_name = outbound.kri.clone();
+    }
+    for passthrough in &mut layout.passthrough {
+        passthrough.proxy_resource_name = spelling.name(&passthrough.proxy_resource_name).to_owned();
+        spell(&mut passthrough.proxy_resources, spelling);
+    }
+    layout
 }
 
 fn spell(resources: &mut ProxyResources, spelling: &KumaSpelling) {

@@ -1,13 +1,12 @@
-//! Which policies are in effect for a proxy, an inbound, an outbound or a route.
+//! Policies that are in effect for a proxy, an inbound, an outbound or a route.
 
+use axum::response::Response;
 use resources::naming::Kri;
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::Value;
 
-use super::rules::TagMatcher;
+use super::{dataplane, exclusive, identifier, inspect, shown};
+use crate::{Error, call::Call};
 
-/// What about a proxy policies are asked for.
+/// Part of a proxy that policies are asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoliciesOf {
     /// Those that configure the proxy as a whole.
@@ -22,67 +21,35 @@ pub enum PoliciesOf {
     },
 }
 
-/// The policies in effect, in the order in which they take effect.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
-pub struct PolicyList {
-    pub policies: Vec<EffectivePolicy>,
+/// `GET /meshes/{mesh}/dataplanes/{name}/_policies`.
+pub async fn of_proxy(call: Call) -> Result<Response, Error> {
+    of(call, |_| Ok(PoliciesOf::Proxy)).await
 }
 
-/// What the policies of one kind come to.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct EffectivePolicy {
-    /// The merged conf: an object for the proxy as a whole, a list for an outbound; absent for an
-    /// inbound, where rules are kept apart.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub conf: Option<Value>,
-    pub kind: &'static str,
-    /// The policies that took part, lowest precedence first.
-    pub origins: Vec<PolicyOrigin>,
-    /// For an inbound: every rule with the policy it is from, then entries of `from` in the order in which
-    /// they are evaluated: the first that matches a client decides.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rules: Option<Vec<EffectiveRule>>,
+/// `GET /meshes/{mesh}/dataplanes/{name}/_inbounds/{kri}/_policies`.
+pub async fn of_inbound(call: Call) -> Result<Response, Error> {
+    of(call, |call| Ok(PoliciesOf::Inbound(identifier(call, "kri")?))).await
 }
 
-/// A policy that took part.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct PolicyOrigin {
-    #[schemars(with = "String")]
-    pub kri: Kri,
+/// `GET /meshes/{mesh}/dataplanes/{name}/_outbounds/{kri}/_policies`.
+pub async fn of_outbound(call: Call) -> Result<Response, Error> {
+    of(call, |call| Ok(PoliciesOf::Outbound(identifier(call, "kri")?))).await
 }
 
-/// A rule of an inbound.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct EffectiveRule {
-    pub conf: Value,
-    #[schemars(with = "String")]
-    pub kri: Kri,
-    /// The clients that an entry of `from` is about; absent where all are meant, and for `rules`, which
-    /// tell it in their conf. Not in Kuma, which leaves such entries out.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub matchers: Vec<TagMatcher>,
+/// `GET /meshes/{mesh}/dataplanes/{name}/_outbounds/{kri}/_routes/{route}/_policies`.
+pub async fn of_route(call: Call) -> Result<Response, Error> {
+    let route = |call: &Call| {
+        let outbound = identifier(call, "kri")?;
+        Ok(PoliciesOf::Route { outbound, route: identifier(call, "route")? })
+    };
+    of(call, route).await
 }
 
-/// The routes of an outbound.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
-pub struct RouteList {
-    pub routes: Vec<EffectiveRoutes>,
-}
-
-/// The routes of one kind.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct EffectiveRoutes {
-    pub kind: &'static str,
-    pub origins: Vec<PolicyOrigin>,
-    pub rules: Vec<RouteRule>,
-}
-
-/// One rule of a route.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct RouteRule {
-    pub conf: Value,
-    /// The policy the rule is from; empty for MeshTCPRoute, whose confs are merged.
-    pub kri: String,
-    /// `null` for MeshTCPRoute, which matches everything.
-    pub matches: Option<Vec<Value>>,
+async fn of(call: Call, part: impl Fn(&Call) -> Result<PoliciesOf, Error>) -> Result<Response, Error> {
+    let inspect = inspect(&call);
+    let snapshot = call.snapshot()?;
+    exclusive(&call, &snapshot, "_policies")?;
+    let proxy = dataplane(&call, "Failed to retrieve Dataplane")?;
+    let part = part(&call)?;
+    shown(inspect.policies(&proxy, &part).await?, &snapshot).await
 }

@@ -1,4 +1,4 @@
-//! What a set of changes would do: the question, and the parts of the answer.
+//! Consequences of a set of changes: the question, and the parts of the answer.
 
 use std::{
     collections::BTreeSet,
@@ -9,12 +9,8 @@ use std::{
 };
 
 use resources::{Key, Resource};
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde_json::Value;
 
-use super::reach::Verdict;
-use crate::gates::Asking;
+use crate::gates::QuestionTurn;
 
 /// Changes that were admitted and are not made, and what to report about them.
 #[derive(Debug, Clone)]
@@ -25,15 +21,15 @@ pub struct Hypothesis {
     pub asker: Asker,
 }
 
-/// Who waits for an answer. Cloned into the work for it, which keeps its turn until it has ended.
+/// Client that waits for an answer. Cloned into the work for it, which keeps its turn until it has ended.
 #[derive(Debug, Clone, Default)]
 pub struct Asker {
     gone: Arc<AtomicBool>,
-    _turn: Option<Arc<Asking>>,
+    _turn: Option<Arc<QuestionTurn>>,
 }
 
 impl Asker {
-    pub(crate) fn with(turn: Asking) -> Asker {
+    pub(crate) fn with(turn: QuestionTurn) -> Asker {
         Asker { gone: Arc::default(), _turn: Some(Arc::new(turn)) }
     }
 
@@ -77,159 +73,4 @@ impl Diffs {
             Diffs::All => true,
         }
     }
-}
-
-/// What changes would come to.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "WhatIfConsequences")]
-pub struct Consequences {
-    pub proxies: Proxies,
-    /// What proxies would ask for and could not have, and do not ask for now.
-    pub problems: Vec<Problem>,
-    pub edges: Edges,
-    /// Policies that would select no proxy, or would have no effect beside others, and do not do so now.
-    pub policies: Vec<Idle>,
-    /// What the answer says nothing about, because the work for one question is bounded: a sentence each.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub not_looked_at: Vec<String>,
-}
-
-/// The proxies that would get another configuration.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "WhatIfProxies")]
-pub struct Proxies {
-    /// How many are connected to this control plane. Others are not looked at.
-    pub connected: usize,
-    /// How many of them would have to look again, because they read something that would change.
-    pub affected: usize,
-    /// How many of those were compared. The work for one answer is limited.
-    pub compared: usize,
-    /// How many of those would get another configuration.
-    pub changed: usize,
-    /// Those, by what would change.
-    pub classes: Vec<Class>,
-    /// What was asked for with `diff`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub diffs: Vec<Diff>,
-}
-
-/// Proxies of which the same would change.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "WhatIfClass")]
-pub struct Class {
-    pub mesh: String,
-    /// Some of them, by name.
-    pub proxies: Vec<String>,
-    pub count: usize,
-    pub added: usize,
-    pub changed: usize,
-    pub removed: usize,
-    /// What these resources take in a response to one proxy.
-    pub bytes_before: usize,
-    pub bytes_after: usize,
-    /// As they are in the first of the proxies.
-    pub resources: Vec<ResourceChange>,
-    /// Whether there are more resources than are listed.
-    pub truncated: bool,
-}
-
-/// One of Envoy's resources.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "WhatIfResource")]
-pub struct ResourceChange {
-    /// `cluster`, `endpoint`, `listener` or `route`.
-    pub r#type: &'static str,
-    pub name: String,
-    pub action: ResourceAction,
-    /// Sizes in bytes; 0 where there is none.
-    pub before: usize,
-    pub after: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(rename = "WhatIfResourceAction")]
-pub enum ResourceAction {
-    Added,
-    Changed,
-    Removed,
-}
-
-/// What would change in the configuration of one proxy.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-#[schemars(rename = "WhatIfDiff")]
-pub struct Diff {
-    pub mesh: String,
-    pub name: String,
-    /// A JSON patch (RFC 6902) of what `_config` shows: every value that goes is named by a `test` before it.
-    pub patch: Vec<Value>,
-}
-
-/// Something that would be wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "WhatIfProblem")]
-pub struct Problem {
-    pub code: &'static str,
-    /// The resource it is about; `null` for the Dataplane of the proxy.
-    pub about: Option<String>,
-    pub text: String,
-    pub mesh: String,
-    /// One of the proxies that would have it, and how many would.
-    pub proxy: String,
-    pub count: usize,
-}
-
-/// Who could call whom, and who could not any more.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "WhatIfEdges")]
-pub struct Edges {
-    pub opened: Vec<Edge>,
-    pub closed: Vec<Edge>,
-    /// Whether there may be more than is listed.
-    pub truncated: bool,
-}
-
-/// A client and what it calls.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "WhatIfEdge")]
-pub struct Edge {
-    pub mesh: String,
-    /// The `kuma.io/service` of the client, or the name of its Dataplane.
-    pub from: String,
-    /// The `kuma.io/service` of the server, or the name of its Dataplane.
-    pub to: String,
-    /// The inbound that is called, by name or port.
-    pub inbound: String,
-    /// `null` where one of both does not exist.
-    pub before: Option<Verdict>,
-    pub after: Option<Verdict>,
-    /// The entry of a policy that decides afterwards.
-    pub rule: Option<String>,
-    pub reason: String,
-}
-
-/// A policy that would do nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "WhatIfPolicy")]
-pub struct Idle {
-    pub r#type: &'static str,
-    pub mesh: String,
-    pub name: String,
-    pub kri: Option<String>,
-    pub reason: IdleReason,
-    /// In words.
-    pub text: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "WhatIfPolicyReason")]
-pub enum IdleReason {
-    /// It selects no Dataplane.
-    MatchesNothing,
-    /// Without it every proxy that it selects would be the same.
-    Shadowed,
 }

@@ -42,7 +42,7 @@ pub async fn authenticate(State(context): State<Arc<Context>>, request: Request,
     }
 }
 
-/// Whether this is what is asked for, below the path that the API is at.
+/// True for this path, below the path that the API is at.
 fn is_path(context: &Context, uri: &Uri, path: &str) -> bool {
     let below = uri.path().strip_prefix(context.settings.base_path.trim_end_matches('/'));
     below.is_some_and(|below| below.trim_end_matches('/') == path)
@@ -73,9 +73,9 @@ async fn identify(context: &Context, request: &Parts) -> Result<User, Error> {
     }
 }
 
-/// Whether the connection is one of a user who administers this machine or this control plane. Others on
-/// the machine may be programs that do what strangers ask, such as proxies. Asked last, because the kernel
-/// has to be asked once per connection.
+/// True for a connection of a user who administers this machine or this control plane. Others on the machine
+/// may be programs that do what strangers ask, such as proxies. Asked last, because the kernel has to be
+/// asked once per connection.
 async fn is_administrators(authn: &Authn, peer: &Peer) -> bool {
     let Some(owner) = &peer.owner else { return false };
     owner.uid().await.is_some_and(|uid| authn.local_administrators.contains(&uid))

@@ -1,4 +1,4 @@
-//! What is recorded of writes.
+//! Records of writes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,7 +45,8 @@ async fn write(world: &World) -> Vec<Value> {
     let networking = json!({ "networking": { "address": "192.0.2.1" } });
     world.store(Kind::Dataplane, "default", "web", networking).await;
     world.post("/meshes/default/dataplanes/web/logging?level=debug", &json!({})).await.expect(200);
-    let (here, there) = ("127.0.0.1:40000", "192.0.2.7:40000");
+    let here = "127.0.0.1:40000";
+    let there = "192.0.2.7:40000";
     let line = |user: &str, peer: &str, verb: &str, kind: &str, (mesh, name): (&str, &str), status: u16| json!({ "user": user, "peer": peer, "verb": verb, "kind": kind, "mesh": mesh, "name": name, "status": status });
     let one = ("default", "one");
     let secret = ("default", "s");
@@ -61,7 +62,7 @@ async fn write(world: &World) -> Vec<Value> {
     ]
 }
 
-/// Whether the lines say what is expected, in its order, whatever else they say.
+/// Checks that the lines have the expected fields, in order, whatever else they have.
 #[track_caller]
 fn check(found: &[Value], expected: &[Value]) {
     let fields = ["user", "peer", "verb", "kind", "mesh", "name", "status"];
@@ -143,7 +144,8 @@ async fn a_write_whose_client_closes_the_connection_has_its_line() {
     store.begun.acquire().await.unwrap().forget();
     let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let listener = listener.counted(Tally::register(&world.metrics, "api_server"));
-    let (addr, shutdown) = (listener.addr(), Shutdown::default());
+    let addr = listener.addr();
+    let shutdown = Shutdown::default();
     listener.serve(world.router.clone(), None, Limits::default(), &shutdown);
 
     let mut client = TcpStream::connect(addr).await.unwrap();

@@ -1,6 +1,6 @@
-//! Who is who: each condition by itself.
+//! Identities of users: each condition by itself.
 
-use api::{Access, Allowed, Authn, AuthnType, Settings};
+use api::{AccessRights, Allowed, Authn, AuthnType, Settings};
 use axum::body::Body;
 use http::{Method, Request};
 use identity::{KeyPair, Purpose, SigningKey, UserToken, signing_key, token};
@@ -131,7 +131,7 @@ async fn being_local_means_nothing_when_that_is_switched_off() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_makes_an_administrator_only_where_that_is_configured() {
+async fn a_client_certificate_makes_an_administrator_only_if_configured() {
     let with_certificate = || {
         let mut request = from("192.0.2.1:1");
         let certificate = rustls_pki_types::CertificateDer::from(vec![1, 2, 3]);
@@ -227,7 +227,7 @@ async fn a_revoked_token_is_refused() {
 }
 
 #[tokio::test]
-async fn refused_tokens_are_logged_with_the_address_and_the_reason_and_a_flood_in_one_line() {
+async fn refused_tokens_are_logged_with_address_and_reason_a_flood_once() {
     let (world, key) = with_key().await;
     let log = Log::default();
     let _guard = log.listen();
@@ -320,7 +320,8 @@ async fn where_writes_ask_for_authentication_strangers_only_read() {
 #[tokio::test]
 async fn the_operator_decides_who_may_see_secrets_and_the_configuration() {
     let team = || Allowed { users: vec!["jane".into()], groups: vec!["team-a".into()] };
-    let access = Access { admin_resources: team(), control_plane_metadata: team(), ..Access::default() };
+    let access =
+        AccessRights { admin_resources: team(), control_plane_metadata: team(), ..AccessRights::default() };
     let world = World::with(zone(), Settings { access, ..Settings::default() }).await;
     let pair = KeyPair::generate().unwrap();
     world.store_draft(signing_key::draft(Purpose::User, "1", &pair)).await;

@@ -1,6 +1,6 @@
 //! Every route has a case: what is asked, and what is answered.
 
-use api::route::{self, Operation, Route};
+use api::route::{self, Route, Tag};
 use axum::body::Body;
 use http::Method;
 use resources::{Kind, Scope};
@@ -12,12 +12,12 @@ use crate::{
     world::{World, request, resource},
 };
 
-/// What one route is asked and how it answers.
+/// Request to one route, and its answer.
 struct Case {
     path: String,
     body: Value,
     status: u16,
-    /// What the answer must contain, by JSON pointer.
+    /// Required values of the answer, by JSON pointer.
     expect: Vec<(&'static str, Value)>,
 }
 
@@ -29,180 +29,177 @@ impl Case {
 
 /// The case of a route; `None` fails the test.
 fn case(route: &Route) -> Option<Case> {
-    match route.operation {
-        Operation::List(kind) => {
-            let expect =
-                vec![("/total", json!(1)), ("/items/0/type", json!(kind.name())), ("/next", Value::Null)];
-            Case::get(path(route, kind), expect)
-        }
-        Operation::Get(kind) => {
-            let expect = vec![("/type", json!(kind.name())), ("/name", json!(name(kind)))];
-            Case::get(path(route, kind), expect)
-        }
-        Operation::OverviewList(kind) => {
-            let expect = vec![("/total", json!(1)), ("/items/0/type", json!(format!("{kind}Overview")))];
-            Case::get(path(route, kind), expect)
-        }
-        Operation::Overview(kind) => {
-            Case::get(path(route, kind), vec![("/type", json!(format!("{kind}Overview")))])
-        }
-        Operation::Put(kind) => Some(Case {
-            path: path(route, kind),
-            body: resource(kind, "default", name(kind), samples::spec(kind)?),
-            status: if kind.descriptor().read_only { 405 } else { 200 },
-            expect: Vec::new(),
-        }),
-        Operation::Delete(kind) => Some(Case {
-            path: path(route, kind),
-            body: Value::Null,
-            status: if kind.descriptor().read_only { 405 } else { 200 },
-            expect: Vec::new(),
-        }),
-        special => special_case(special, &route.path),
+    match route.tag {
+        Tag::Kind(kind) if route.method == Method::GET => read_case(route, kind),
+        Tag::Kind(kind) => write_case(route, kind),
+        Tag::System | Tag::Kri => system_case(&route.path),
+        Tag::Tokens => token_case(&route.path),
+        Tag::Inspect if route.path.starts_with(DATAPLANE) => proxy_case(route),
+        Tag::Inspect => inspect_case(&route.path),
     }
 }
 
-fn special_case(operation: Operation, template: &str) -> Option<Case> {
-    let post = |body: Value| {
-        Some(Case {
-            path: template.into(),
-            body,
-            status: 404,
-            expect: vec![("/title", json!("Signing Key not found"))],
-        })
+/// Path of a proxy.
+const DATAPLANE: &str = "/meshes/{mesh}/dataplanes/{name}/";
+
+fn read_case(route: &Route, kind: Kind) -> Option<Case> {
+    let is_one = route.path.contains("{name}");
+    let shows_insights =
+        ["/_overview", "+insights", "overviews"].iter().any(|part| route.path.contains(part));
+    let path = path(route, kind);
+    if kind == Kind::ServiceInsight && is_one {
+        let path = route.path.replace("{mesh}", "default").replace("{name}", "backend");
+        return Case::get(path, vec![("/dataplanes/total", json!(3))]);
+    }
+    if kind == Kind::ServiceInsight {
+        return Case::get(path, vec![("/total", json!(2)), ("/items/0/name", json!("backend"))]);
+    }
+    let overview = format!("{kind}Overview");
+    let expect = match (is_one, shows_insights) {
+        (true, true) => vec![("/type", json!(overview))],
+        (true, false) => vec![("/type", json!(kind.name())), ("/name", json!(name(kind)))],
+        (false, true) => vec![("/total", json!(1)), ("/items/0/type", json!(overview))],
+        (false, false) => {
+            vec![("/total", json!(1)), ("/items/0/type", json!(kind.name())), ("/next", Value::Null)]
+        }
     };
-    match operation {
-        Operation::Index => Case::get("/", vec![("/product", json!("Kuma"))]),
-        Operation::Config => Case::get("/config", Vec::new()),
-        Operation::WhoAmI => Case::get("/who-am-i", vec![("/name", json!("mesh-system:admin"))]),
-        Operation::Backup => Case::get("/_backup", Vec::new()),
-        Operation::Policies => Case::get("/policies", vec![("/policies/0/name", json!("MeshAccessLog"))]),
-        Operation::ResourceTypes => Case::get("/_resources", vec![("/resources/0/name", json!("Dataplane"))]),
-        Operation::GlobalInsight => Case::get("/global-insight", vec![("/meshes/total", json!(1))]),
-        Operation::GlobalInsights => Case::get("/global-insights", vec![("/resources/Mesh/total", json!(1))]),
-        Operation::ByKri => Case::get("/_kri/kri_m____default_", vec![("/name", json!("default"))]),
-        Operation::DataplaneToken => post(json!({ "mesh": "default" })),
-        Operation::ZoneToken => post(json!({ "zone": "east", "scope": ["ingress"] })),
-        Operation::UserToken => post(json!({ "name": "john", "validFor": "1h" })),
-        Operation::Hostnames => {
-            let path = template.replace("{mesh}", "default").replace("{serviceType}", "meshservices");
-            Case::get(path.replace("{name}", "sample"), vec![("/total", json!(0)), ("/items", Value::Null)])
-        }
-        Operation::ServiceDataplanes => {
-            let path = template.replace("{mesh}", "default").replace("{name}", "sample");
-            Case::get(path, vec![("/total", json!(3)), ("/items/0/type", json!("Dataplane"))])
-        }
-        Operation::ServiceInsightList => {
-            let expect = vec![("/total", json!(2)), ("/items/0/name", json!("backend"))];
-            Case::get(template.replace("{mesh}", "default"), expect)
-        }
-        Operation::ServiceInsight => {
-            let path = template.replace("{mesh}", "default").replace("{name}", "backend");
-            Case::get(path, vec![("/dataplanes/total", json!(3))])
-        }
-        inspecting => inspect_case(inspecting, template),
+    Case::get(path, expect)
+}
+
+fn write_case(route: &Route, kind: Kind) -> Option<Case> {
+    let is_put = route.method == Method::PUT;
+    let body = if is_put { resource(kind, "default", name(kind), samples::spec(kind)?) } else { Value::Null };
+    let status = if kind.descriptor().read_only { 405 } else { 200 };
+    Some(Case { path: path(route, kind), body, status, expect: Vec::new() })
+}
+
+fn token_case(path: &str) -> Option<Case> {
+    let body = match path {
+        "/tokens/dataplane" => json!({ "mesh": "default" }),
+        "/tokens/zone" => json!({ "zone": "east", "scope": ["ingress"] }),
+        "/tokens/user" => json!({ "name": "john", "validFor": "1h" }),
+        _ => return None,
+    };
+    let expect = vec![("/title", json!("Signing Key not found"))];
+    Some(Case { path: path.into(), body, status: 404, expect })
+}
+
+fn system_case(path: &str) -> Option<Case> {
+    match path {
+        "/" => Case::get(path, vec![("/product", json!("Kuma"))]),
+        "/config" | "/_backup" => Case::get(path, Vec::new()),
+        "/who-am-i" => Case::get(path, vec![("/name", json!("mesh-system:admin"))]),
+        "/policies" => Case::get(path, vec![("/policies/0/name", json!("MeshAccessLog"))]),
+        "/_resources" => Case::get(path, vec![("/resources/0/name", json!("Dataplane"))]),
+        "/global-insight" => Case::get(path, vec![("/meshes/total", json!(1))]),
+        "/global-insights" => Case::get(path, vec![("/resources/Mesh/total", json!(1))]),
+        "/_kri/{kri}" => Case::get("/_kri/kri_m____default_", vec![("/name", json!("default"))]),
+        _ => None,
     }
 }
 
-/// Looking into proxies.
-fn inspect_case(operation: Operation, template: &str) -> Option<Case> {
-    let path = template.replace("{mesh}", "default").replace("{name}", "sample");
-    match operation {
-        Operation::ProxyXds(_) | Operation::ProxyStats(_) | Operation::ProxyClusters(_) => {
-            Case::get(path, Vec::new())
-        }
-        Operation::ProxyLogging | Operation::ProxySetLogging => logging_case(operation, path),
-        Operation::ProxyConfig => Case::get(path, vec![("/xds/a.Type/of", json!("sample"))]),
-        Operation::ProxyLayout => {
-            Case::get(path, vec![("/kri", json!("layout of sample")), ("/listeners", json!([]))])
-        }
-        Operation::ProxyHostnames => Case::get(path, vec![("/items/0/hostname", json!("sample.mesh"))]),
-        Operation::ProxyRules => {
-            Case::get(path, vec![("/resource/name", json!("sample")), ("/rules", json!([]))])
-        }
-        Operation::ProxyPolicies
-        | Operation::InboundPolicies
-        | Operation::OutboundPolicies
-        | Operation::OutboundRoutes
-        | Operation::RoutePolicies => {
-            let path = path.replace("{route}", "kri_mhttpr_default___sample_");
-            let path = path.replace("{kri}", "kri_msvc_default___sample_80");
-            let expect = match operation {
-                Operation::OutboundRoutes => ("/routes/0/kind", json!("MeshTCPRoute")),
-                _ => ("/policies/0/kind", json!("MeshTimeout")),
-            };
-            Case::get(path, vec![expect])
-        }
-        Operation::PolicyDataplanes(_) => {
-            Case::get(path, vec![("/total", json!(3)), ("/items/0/type", json!("Dataplane"))])
-        }
-        Operation::OlderPolicies => {
+/// Looking into a Dataplane proxy.
+fn proxy_case(route: &Route) -> Option<Case> {
+    let path = route.path.replace("{mesh}", "default").replace("{name}", "sample");
+    let path = path.replace("{route}", "kri_mhttpr_default___sample_");
+    let path = path.replace("{kri}", "kri_msvc_default___sample_80");
+    let expect = match route.path.strip_prefix(DATAPLANE)? {
+        "xds" | "stats" | "clusters" => Vec::new(),
+        "logging" => return Some(logging_case(&route.method, path)),
+        "_config" => vec![("/xds/a.Type/of", json!("sample"))],
+        "_layout" => vec![("/kri", json!("layout of sample")), ("/listeners", json!([]))],
+        "_hostnames" => vec![("/items/0/hostname", json!("sample.mesh"))],
+        "_rules" => vec![("/resource/name", json!("sample")), ("/rules", json!([]))],
+        "_outbounds/{kri}/_routes" => vec![("/routes/0/kind", json!("MeshTCPRoute"))],
+        "_policies"
+        | "_inbounds/{kri}/_policies"
+        | "_outbounds/{kri}/_policies"
+        | "_outbounds/{kri}/_routes/{route}/_policies" => vec![("/policies/0/kind", json!("MeshTimeout"))],
+        "policies" => {
             let pointer = "/items/0/matchedPolicies/MeshTimeout/0/name";
-            Case::get(path, vec![("/kind", json!("SidecarDataplane")), (pointer, json!("mine"))])
+            vec![("/kind", json!("SidecarDataplane")), (pointer, json!("mine"))]
         }
-        Operation::OlderRules => Case::get(path, vec![("/total", json!(0)), ("/items", json!([]))]),
-        Operation::OlderDataplanes(_) => {
-            Case::get(path, vec![("/total", json!(3)), ("/items/0/dataplane/name", json!("one"))])
+        "rules" => vec![("/total", json!(0)), ("/items", json!([]))],
+        "_sync" => vec![("/state", json!("behind"))],
+        "_reachability" => {
+            let expect = vec![("/destination", json!("b")), ("/verdict", json!("denied"))];
+            return Case::get(format!("{path}?to=b"), expect);
         }
-        Operation::Problems => {
-            Case::get(path, vec![("/total", json!(2)), ("/items/0/code", json!("port-conflict"))])
-        }
-        Operation::Snis => {
-            let value = "a4bb7f9d88bef4df6.sample.80.default.ms";
-            let destination = "/items/0/destinations/0/kri";
-            let expect = vec![("/total", json!(1)), (destination, json!("kri_msvc_default___sample_80"))];
-            Case::get(format!("{path}?value={value}"), expect)
-        }
-        Operation::SniUsage => {
-            let value = "a4bb7f9d88bef4df6.sample.80.default.ms";
-            let expect = vec![("/total", json!(1)), ("/items/0/connections", json!(0))];
-            Case::get(format!("{path}?value={value}"), expect)
-        }
-        Operation::Access => {
-            let path = format!("{path}?from=a&to=b");
-            Case::get(path, vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))])
-        }
-        Operation::WhatIf => what_if_case(path),
-        others => reachability_case(others, &path),
-    }
+        _ => return None,
+    };
+    Case::get(path, expect)
 }
 
-/// How much proxies log.
-fn logging_case(operation: Operation, path: String) -> Option<Case> {
-    if operation == Operation::ProxyLogging {
-        return Case::get(path, vec![("/loggers/rbac", json!("info"))]);
+/// Cases of log levels.
+fn logging_case(method: &Method, path: String) -> Case {
+    if method == Method::GET {
+        let expect = vec![("/loggers/rbac", json!("info"))];
+        return Case { path, body: Value::Null, status: 200, expect };
     }
-    Some(Case {
+    Case {
         path: format!("{path}?level=debug&logger=rbac"),
         body: json!({}),
         status: 200,
         expect: vec![("/loggers/rbac", json!("debug"))],
-    })
+    }
 }
 
-/// Who calls whom, and who may.
-fn reachability_case(operation: Operation, path: &str) -> Option<Case> {
-    match operation {
-        Operation::Observed => {
+/// Looking into services, policies and zone proxies, and into a mesh.
+fn inspect_case(template: &str) -> Option<Case> {
+    let path = template.replace("{mesh}", "default").replace("{name}", "sample");
+    if let Some(view) = template.strip_prefix("/meshes/{mesh}/_") {
+        return mesh_case(view, path);
+    }
+    let expect = match template {
+        "/meshes/{mesh}/{serviceType}/{name}/_hostnames" => {
+            let path = path.replace("{serviceType}", "meshservices");
+            return Case::get(path, vec![("/total", json!(0)), ("/items", Value::Null)]);
+        }
+        proxy if proxy.starts_with("/zone") => Vec::new(),
+        selected if selected.ends_with("resources/dataplanes") || selected.ends_with("/_dataplanes") => {
+            vec![("/total", json!(3)), ("/items/0/type", json!("Dataplane"))]
+        }
+        older if older.ends_with("/dataplanes") => {
+            vec![("/total", json!(3)), ("/items/0/dataplane/name", json!("one"))]
+        }
+        _ => return None,
+    };
+    Case::get(path, expect)
+}
+
+fn mesh_case(view: &str, path: String) -> Option<Case> {
+    let value = "a4bb7f9d88bef4df6.sample.80.default.ms";
+    match view {
+        "access" => {
+            let expect = vec![("/verdict", json!("Mixed")), ("/from/name", json!("default/a"))];
+            Case::get(format!("{path}?from=a&to=b"), expect)
+        }
+        "observed" => {
             Case::get(path, vec![("/edges/0/caller", json!("outside")), ("/dropped", json!(false))])
         }
-        Operation::ProxySync => Case::get(path, vec![("/state", json!("behind"))]),
-        Operation::Suggestions => {
+        "reachability" => {
+            let expect = vec![("/total", json!(3)), ("/items/0/name", json!("default 2 from 3"))];
+            Case::get(format!("{path}?size=2&offset=3"), expect)
+        }
+        "graph" => {
+            Case::get(format!("{path}?service=b"), vec![("/nodes/0/id", json!("b")), ("/open", json!(1))])
+        }
+        "problems" => Case::get(path, vec![("/total", json!(2)), ("/items/0/code", json!("port-conflict"))]),
+        "sni" => {
+            let destination = "/items/0/destinations/0/kri";
+            let expect = vec![("/total", json!(1)), (destination, json!("kri_msvc_default___sample_80"))];
+            Case::get(format!("{path}?value={value}"), expect)
+        }
+        "sni-usage" => {
+            let expect = vec![("/total", json!(1)), ("/items/0/connections", json!(0))];
+            Case::get(format!("{path}?value={value}"), expect)
+        }
+        "suggestions" => {
             let expect =
                 vec![("/permissions/0/resource/name", json!("allow-to-sample")), ("/unseen", json!([]))];
             Case::get(format!("{path}?service=sample"), expect)
         }
-        Operation::ProxyReachability => Case::get(
-            format!("{path}?to=b"),
-            vec![("/destination", json!("b")), ("/verdict", json!("denied"))],
-        ),
-        Operation::MeshReachability => Case::get(
-            format!("{path}?size=2&offset=3"),
-            vec![("/total", json!(3)), ("/items/0/name", json!("default 2 from 3"))],
-        ),
-        Operation::Graph => {
-            Case::get(format!("{path}?service=b"), vec![("/nodes/0/id", json!("b")), ("/open", json!(1))])
-        }
+        "what-if" => what_if_case(path),
         _ => None,
     }
 }
@@ -232,7 +229,7 @@ fn path(route: &Route, kind: Kind) -> String {
     route.path.replace("{mesh}", "default").replace("{name}", name(kind))
 }
 
-/// Whether everything that was given is there; defaults and computed fields may have come along.
+/// True if everything that was given is there; defaults and computed fields may have come along.
 fn contains(read: &Value, given: &Value) -> bool {
     match (read, given) {
         (Value::Object(read), Value::Object(given)) => {
@@ -262,7 +259,7 @@ async fn every_route_has_a_case_and_answers_it() {
     for route in route::all() {
         let Some(case) = case(&route) else { panic!("no case for {} {}", route.method, route.path) };
         let world = full_world().await;
-        if route.method == Method::DELETE && matches!(route.operation, Operation::Delete(Kind::Mesh)) {
+        if route.method == Method::DELETE && route.tag == Tag::Kind(Kind::Mesh) {
             // A mesh with dataplanes must stay; that is another test.
             world.delete("/meshes/default/dataplanes/sample").await.expect(200);
         }

@@ -1,4 +1,4 @@
-//! What goes wrong around a request: limits, stores with faults, paths that do not exist.
+//! Faults around a request: limits, stores with faults, paths that do not exist.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use store::{Changes, Committed, Error, Memory, Snapshot, Store, Write};
 
 use crate::world::{World, remote, request, setup, zone};
 
-/// What a store with this fault does.
+/// Behaviour of a store with this fault.
 #[derive(Clone, Copy)]
 enum Fault {
     WritesUnavailable,
@@ -69,7 +69,7 @@ async fn world_with(fault: Fault) -> World {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_write_is_a_503_that_may_be_retried_while_reads_go_on() {
+async fn a_store_that_cannot_write_is_a_retriable_503_while_reads_go_on() {
     let world = world_with(Fault::WritesUnavailable).await;
     let answer = world.put("/meshes/one", &json!({ "type": "Mesh", "name": "one" })).await;
     assert_eq!(answer.header("retry-after"), "1");

@@ -2,35 +2,39 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use admission::ControlPlaneRole;
 use api::{
-    Access, AdminAnswer, AdminView, Allowed, Config, Format, Inspect, InspectError, Settings,
+    AccessRights, AdminAnswer, AdminFormat, AdminView, Allowed, Inspect, InspectError, Settings, XdsConfig,
     inspect::{
-        graph::Graph,
-        hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
-        layout::Layout,
-        logging::{LogChange, LogLevels},
-        observed::{ObservedCall, ObservedCalls, WantedEdges},
-        policies::{EffectivePolicy, EffectiveRoutes, PoliciesOf, PolicyList, RouteList},
-        reach::{Party, Question, Reach, Verdict},
-        reachability::{MeasuredProxies, OfProxy},
-        rules::{Meta, RuleList},
-        suggestions::{SuggestedPermission, Suggestions},
-        sync::SyncState,
-        what_if::{Consequences, Hypothesis, Proxies},
+        access_question::AccessQuestion, logging::LogChange, observed::WantedEdges, policies::PoliciesOf,
+        what_if::Hypothesis,
     },
 };
 use axum::body::Body;
+use contract::{
+    access::{self, AccessParty},
+    graph::AccessGraph,
+    hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
+    layout::ProxyLayout,
+    logging::ProxyLogLevels,
+    observed::{ObservedCall, ObservedCalls},
+    policies::{EffectivePolicy, EffectiveRoutes, PolicyList, RouteList},
+    reachability::{MeasuredProxies, ProxyReachabilityAnswer},
+    rules::{ProxyRules, ResourceMeta},
+    suggestions::{SuggestedPermission, Suggestions},
+    sync::ProxySyncState,
+    what_if::{WhatIfConsequences, WhatIfProxies},
+};
 use http::Method;
 use resources::{Key, Kind, Labels, Resource, Spec, naming::Kri};
 use serde_json::{Value, json};
-use store::registrar::Mode;
 
 mod calls;
+pub mod findings;
 mod identifiers;
 mod kuma_views;
 mod logging;
 mod names;
-pub mod problems;
 mod reachability;
 mod selection;
 
@@ -54,7 +58,7 @@ impl Inspect for FakeProxies {
                     AdminView::ConfigDump { .. } => true,
                     AdminView::SniUsage => false,
                     AdminView::Stats { format, .. } | AdminView::Clusters { format } => {
-                        format == Format::Json
+                        format == AdminFormat::Json
                     }
                 };
                 let content_type = if json { "application/json" } else { "text/plain" };
@@ -64,7 +68,7 @@ impl Inspect for FakeProxies {
     }
 
     /// Two loggers, of which the wanted ones have the wanted level.
-    async fn logging(&self, _: &Key, change: Option<&LogChange>) -> Result<LogLevels, InspectError> {
+    async fn logging(&self, _: &Key, change: Option<&LogChange>) -> Result<ProxyLogLevels, InspectError> {
         let level = |logger: &str| match change {
             Some(change) if change.logger.as_ref().is_none_or(|only| only.to_string() == logger) => {
                 change.level.name()
@@ -72,29 +76,32 @@ impl Inspect for FakeProxies {
             _ => "info",
         };
         let loggers = ["http", "rbac"].map(|logger| (logger.to_owned(), level(logger).to_owned()));
-        Ok(LogLevels { loggers: loggers.into() })
+        Ok(ProxyLogLevels { loggers: loggers.into() })
     }
 
-    async fn config(&self, proxy: &Key, with_shadow: bool) -> Result<Config, InspectError> {
+    async fn config(&self, proxy: &Key, with_shadow: bool) -> Result<XdsConfig, InspectError> {
         match &*proxy.name {
             "away" => Err(InspectError::NotConnected(proxy.clone())),
             "far" => Err(InspectError::Elsewhere("ask its zone".to_owned())),
             name => {
                 let config = |of: &str| json!({ "a.Type": { "of": of } });
                 let without_shadow = with_shadow.then(|| config("nobody"));
-                Ok(Config { xds: config(name), without_shadow })
+                Ok(XdsConfig { xds: config(name), without_shadow })
             }
         }
     }
 
     async fn stats_summary(&self, proxy: &Key, used_only: bool) -> Result<Value, InspectError> {
-        Ok(json!({ "of": *proxy.name, "usedOnly": used_only }))
+        match &*proxy.name {
+            "unified" => Ok(names::summary()),
+            name => Ok(json!({ "of": name, "usedOnly": used_only })),
+        }
     }
 
-    async fn layout(&self, proxy: &Key) -> Result<Layout, InspectError> {
+    async fn layout(&self, proxy: &Key) -> Result<ProxyLayout, InspectError> {
         match &*proxy.name {
             "unified" => Ok(names::layout()),
-            name => Ok(Layout { kri: format!("layout of {name}"), ..Layout::default() }),
+            name => Ok(ProxyLayout { kri: format!("layout of {name}"), ..ProxyLayout::default() }),
         }
     }
 
@@ -109,10 +116,10 @@ impl Inspect for FakeProxies {
         Ok(HostnameList { total: 1, resolver: true, items, conflicts: Vec::new() })
     }
 
-    async fn rules(&self, proxy: &Key) -> Result<RuleList, InspectError> {
-        let resource = Meta::of(&dataplane(&proxy.mesh, &proxy.name));
+    async fn rules(&self, proxy: &Key) -> Result<ProxyRules, InspectError> {
+        let resource = ResourceMeta::of(&dataplane(&proxy.mesh, &proxy.name));
         let rules = if &*proxy.name == "ruled" { kuma_views::rules() } else { Vec::new() };
-        Ok(RuleList { http_matches: Vec::new(), resource, rules })
+        Ok(ProxyRules { http_matches: Vec::new(), resource, rules })
     }
 
     /// One policy, whose conf says what was asked for.
@@ -124,18 +131,19 @@ impl Inspect for FakeProxies {
             PoliciesOf::Route { outbound, route } => format!("route {} to {}", route.name, outbound.name),
         };
         let kind = Kind::MeshTimeout.name();
-        let policy = EffectivePolicy { conf: Some(conf.into()), kind, origins: Vec::new(), rules: None };
+        let policy =
+            EffectivePolicy { conf: Some(conf.into()), kind: kind.into(), origins: Vec::new(), rules: None };
         Ok(PolicyList { policies: vec![policy] })
     }
 
     async fn routes(&self, _: &Key, outbound: &Kri) -> Result<RouteList, InspectError> {
         let kind = if outbound.name == "http" { Kind::MeshHTTPRoute } else { Kind::MeshTCPRoute };
-        let routes = EffectiveRoutes { kind: kind.name(), origins: Vec::new(), rules: Vec::new() };
+        let routes = EffectiveRoutes { kind: kind.name().into(), origins: Vec::new(), rules: Vec::new() };
         Ok(RouteList { routes: vec![routes] })
     }
 
-    async fn sync(&self, _: &Key) -> Result<SyncState, InspectError> {
-        Ok(SyncState::Behind)
+    async fn sync(&self, _: &Key) -> Result<ProxySyncState, InspectError> {
+        Ok(ProxySyncState::Behind)
     }
 
     /// Every policy selects the same three.
@@ -151,21 +159,25 @@ impl Inspect for FakeProxies {
         Ok(vec![Arc::new(Resource { key, labels, spec, ..dataplane("default", "any") })])
     }
 
-    async fn reach(&self, question: &Question) -> Result<Reach, InspectError> {
-        let Question { mesh, from, to, port } = question;
+    async fn access(&self, question: &AccessQuestion) -> Result<access::Access, InspectError> {
+        let AccessQuestion { mesh, from, to, port } = question;
         if from == "nobody" {
             return Err(InspectError::NotFound("nobody is called that".to_owned()));
         }
-        let party = |name: &str| Party { kind: "MeshService", name: name.to_owned(), dataplanes: Some(1) };
+        let party = |name: &str| AccessParty {
+            kind: "MeshService".into(),
+            name: name.to_owned(),
+            dataplanes: Some(1),
+        };
         let to = format!("{to}:{}", port.as_deref().unwrap_or("any"));
-        Ok(Reach {
+        Ok(access::Access {
             from: party(&format!("{mesh}/{from}")),
             to: party(&to),
-            verdict: Verdict::Mixed,
+            verdict: access::AccessVerdict::Mixed,
             checks: Vec::new(),
             truncated: false,
             near_misses: Vec::new(),
-            reachability: reachability::explained(),
+            reachability: Some(reachability::explained()),
         })
     }
 
@@ -183,7 +195,11 @@ impl Inspect for FakeProxies {
         Ok(ObservedCalls { total: wanted.size, edges: vec![edge], ..ObservedCalls::default() })
     }
 
-    async fn reachability(&self, proxy: &Key, to: Option<&str>) -> Result<OfProxy, InspectError> {
+    async fn reachability(
+        &self,
+        proxy: &Key,
+        to: Option<&str>,
+    ) -> Result<ProxyReachabilityAnswer, InspectError> {
         Ok(reachability::of_proxy(proxy, to))
     }
 
@@ -196,7 +212,7 @@ impl Inspect for FakeProxies {
         Ok(reachability::of_mesh(mesh, offset, size))
     }
 
-    async fn graph(&self, _: &str, service: Option<&str>) -> Result<Graph, InspectError> {
+    async fn graph(&self, _: &str, service: Option<&str>) -> Result<AccessGraph, InspectError> {
         Ok(reachability::graph(service))
     }
 
@@ -213,7 +229,7 @@ impl Inspect for FakeProxies {
 
     /// Every change is one of a proxy, and every proxy is shown that is asked for. What `endless` would do is worked out
     /// until no caller waits for it.
-    async fn what_if(&self, hypothesis: Hypothesis) -> Result<Consequences, InspectError> {
+    async fn what_if(&self, hypothesis: Hypothesis) -> Result<WhatIfConsequences, InspectError> {
         if hypothesis.changes.iter().any(|(key, _)| &*key.name == "endless") {
             let work = move || {
                 let gone = hypothesis.asker.gone();
@@ -223,12 +239,12 @@ impl Inspect for FakeProxies {
                 drop(hypothesis);
             };
             tokio::task::spawn_blocking(work).await.unwrap();
-            return Ok(Consequences::default());
+            return Ok(WhatIfConsequences::default());
         }
         let affected = hypothesis.changes.len();
         let connected = ["a", "b", "c"].into_iter().filter(|name| hypothesis.diffs.wants("default", name));
-        let proxies = Proxies { affected, connected: connected.count(), ..Proxies::default() };
-        Ok(Consequences { proxies, ..Consequences::default() })
+        let proxies = WhatIfProxies { affected, connected: connected.count(), ..WhatIfProxies::default() };
+        Ok(WhatIfConsequences { proxies, ..WhatIfConsequences::default() })
     }
 }
 
@@ -242,7 +258,7 @@ pub async fn exclusive(world: &World) {
     world.put("/meshes/default", &mesh).await.expect(200);
 }
 
-async fn with_dataplanes(mode: Mode, settings: Settings) -> World {
+async fn with_dataplanes(mode: ControlPlaneRole, settings: Settings) -> World {
     let world = World::with(mode, settings).await;
     for name in ["web", "gone", "away"] {
         world
@@ -330,7 +346,7 @@ async fn what_policies_in_shadow_would_change_is_shown_as_a_patch() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_does_not_answer_is_unavailable_and_the_problem_says_what_to_do() {
+async fn a_silent_proxy_is_unavailable_and_the_problem_says_what_to_do() {
     let world = with_dataplanes(zone(), Settings::default()).await;
     let answer = world.get("/meshes/default/dataplanes/gone/stats").await;
     answer.expect_problem(503, "Service unavailable", "nobody at 192.0.2.1:9901: start kuma-dp");
@@ -356,7 +372,7 @@ async fn a_proxy_that_does_not_exist_is_not_found() {
 
 #[tokio::test]
 async fn what_only_another_control_plane_can_tell_is_not_implemented_here() {
-    let world = World::with(Mode::Global, Settings::default()).await;
+    let world = World::with(ControlPlaneRole::Global, Settings::default()).await;
     world.store(Kind::Dataplane, "default", "far", json!({ "networking": { "address": "192.0.2.1" } })).await;
     let answer = world.get("/meshes/default/dataplanes/far/_config").await;
     answer.expect_problem(501, "Not Implemented", "ask its zone");
@@ -367,10 +383,13 @@ async fn every_view_can_be_kept_to_some() {
     let everybody = ["xds", "stats", "stats?format=summary", "clusters", "_config"];
     let only_admins = Allowed::admins;
     for (access, closed) in [
-        (Access::default(), &[][..]),
-        (Access { view_config_dump: only_admins(), ..Access::default() }, &["xds", "_config"]),
-        (Access { view_stats: only_admins(), ..Access::default() }, &["stats", "stats?format=summary"]),
-        (Access { view_clusters: only_admins(), ..Access::default() }, &["clusters"]),
+        (AccessRights::default(), &[][..]),
+        (AccessRights { view_config_dump: only_admins(), ..AccessRights::default() }, &["xds", "_config"]),
+        (
+            AccessRights { view_stats: only_admins(), ..AccessRights::default() },
+            &["stats", "stats?format=summary"],
+        ),
+        (AccessRights { view_clusters: only_admins(), ..AccessRights::default() }, &["clusters"]),
     ] {
         let world = with_dataplanes(zone(), Settings { access, ..Settings::default() }).await;
         for view in everybody {
@@ -383,74 +402,6 @@ async fn every_view_can_be_kept_to_some() {
 }
 
 const SERVICE: &str = "kri_msvc_default_east__http_80";
-
-#[tokio::test]
-async fn views_by_identifier_need_a_mesh_of_meshservices() {
-    let world = with_dataplanes(zone(), Settings::default()).await;
-    let views = [
-        ("_layout", "_layout"),
-        ("_policies", "_policies"),
-        ("_inbounds/kri_dp_default_east__web_80/_policies", "_policies"),
-        ("_outbounds/kri_msvc_default_east__http_80/_policies", "_policies"),
-        ("_outbounds/kri_msvc_default_east__http_80/_routes", "_policies"),
-        ("_outbounds/kri_msvc_default_east__http_80/_routes/kri_mhttpr_default___r_/_policies", "_policies"),
-    ];
-    let path = |view| format!("/meshes/default/dataplanes/web/{view}");
-    for (view, called) in views {
-        let detail = format!("bad request: can't use {called} endpoint without meshService enabled");
-        world.get(&path(view)).await.expect_problem(400, "Bad Request", &detail);
-    }
-    world.get(&path("_rules")).await.expect(200);
-    exclusive(&world).await;
-    for (view, _) in views {
-        world.get(&path(view)).await.expect(200);
-    }
-}
-
-#[tokio::test]
-async fn policies_are_asked_for_by_identifier() {
-    let world = with_dataplanes(zone(), Settings::default()).await;
-    exclusive(&world).await;
-    for (view, expect) in [
-        ("_policies".to_owned(), "proxy".to_owned()),
-        (
-            "_inbounds/kri_dp_default_east__web_http.admin/_policies".to_owned(),
-            "inbound http.admin".to_owned(),
-        ),
-        (format!("_outbounds/{SERVICE}/_policies"), format!("outbound {SERVICE}")),
-        (
-            format!("_outbounds/{SERVICE}/_routes/kri_mhttpr_default___slow_rule_0/_policies"),
-            "route slow to http".to_owned(),
-        ),
-    ] {
-        let answer = world.get(&format!("/meshes/default/dataplanes/web/{view}")).await.expect(200).json();
-        assert_eq!(answer["policies"][0]["conf"], expect, "{view}");
-    }
-    let routes = world.get(&format!("/meshes/default/dataplanes/web/_outbounds/{SERVICE}/_routes")).await;
-    assert_eq!(routes.expect(200).json()["routes"][0]["kind"], "MeshHTTPRoute");
-}
-
-#[tokio::test]
-async fn what_is_no_identifier_is_refused() {
-    let world = with_dataplanes(zone(), Settings::default()).await;
-    exclusive(&world).await;
-    let id = "id_dp_default_test-zone__dp-1_main-port";
-    for (view, detail) in [
-        (
-            format!("_inbounds/{id}/_policies"),
-            format!("bad request: identifier must start with 'kri': {id:?}"),
-        ),
-        ("_outbounds/x/_policies".to_owned(), "bad request: invalid identifier string: \"x\"".to_owned()),
-        ("_outbounds/x/_routes".to_owned(), "bad request: invalid identifier string: \"x\"".to_owned()),
-        (
-            format!("_outbounds/{SERVICE}/_routes/y/_policies"),
-            "bad request: invalid identifier string: \"y\"".to_owned(),
-        ),
-    ] {
-        let answer = world.get(&format!("/meshes/default/dataplanes/web/{view}")).await;
-        answer.expect_problem(400, "Bad Request", &detail);
-    }
-}
 
 #[tokio::test]
 async fn what_does_not_exist_cannot_be_looked_into() {
@@ -475,7 +426,7 @@ async fn what_does_not_exist_cannot_be_looked_into() {
 }
 
 #[tokio::test]
-async fn an_overview_shows_what_is_offered_under_hostnames_beside_what_the_dataplane_lists() {
+async fn an_overview_shows_hostnames_beside_the_outbounds_of_the_dataplane() {
     let world = with_dataplanes(zone(), Settings::default()).await;
     let overview = world.get("/meshes/default/dataplanes/web/_overview").await.expect(200).json();
     let outbounds = overview["dataplane"]["networking"]["outbound"].as_array().unwrap();

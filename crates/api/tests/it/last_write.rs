@@ -17,7 +17,7 @@ use crate::world::{World, setup, zone};
 /// Writes of the control plane before each write of a user gets through. Ten is more than any wait for a turn.
 const IN_BETWEEN: usize = 10;
 
-/// What the control plane does to the resource that a user is about to write.
+/// Write of the control plane to the resource that a user is about to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Interference {
     Status,
@@ -113,7 +113,7 @@ async fn world(interference: Interference) -> (World, Arc<Busy>) {
 }
 
 #[tokio::test]
-async fn a_put_without_if_match_wins_over_the_control_plane_and_keeps_what_that_wrote() {
+async fn a_put_without_if_match_wins_and_keeps_the_control_planes_fields() {
     let (world, store) = world(Interference::Status).await;
     for (path, body) in services(8080) {
         let path = format!("/meshes/default/{path}/pay");

@@ -37,7 +37,7 @@ async fn following_next_gives_every_resource_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn what_comes_and_goes_between_two_pages_makes_none_skip_or_repeat_another() {
+async fn changes_between_two_pages_make_no_resource_skipped_or_repeated() {
     let labels = || Labels::from([("team".to_owned(), "a".to_owned())]);
     for query in ["", "&filter[labels.team]=a"] {
         for path in ["/zones", "/zones/_overview"] {
@@ -49,7 +49,9 @@ async fn what_comes_and_goes_between_two_pages_makes_none_skip_or_repeat_another
             for i in 10..20 {
                 zone(format!("zone-{i}")).await;
             }
-            let (mut seen, mut next, mut pages) = (Vec::new(), format!("{path}?size=3{query}"), 0);
+            let mut seen = Vec::new();
+            let mut next = format!("{path}?size=3{query}");
+            let mut pages = 0;
             loop {
                 let page = world.get(&next).await.expect(200).json();
                 seen.extend(names(&page).into_iter().map(str::to_owned));

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use runtime::logs::{Format, Level, subscriber};
+use runtime::logs::{Level, LogFormat, subscriber};
 use serde_json::Value;
 use tracing::subscriber::DefaultGuard;
 
@@ -17,7 +17,7 @@ impl Log {
     /// Until the answer is dropped.
     pub fn listen(&self) -> DefaultGuard {
         let log = self.clone();
-        tracing::subscriber::set_default(subscriber(Level::Info, Format::Json, move || log.clone()))
+        tracing::subscriber::set_default(subscriber(Level::Info, LogFormat::Json, move || log.clone()))
     }
 
     pub fn lines(&self) -> Vec<Value> {

@@ -1,6 +1,7 @@
 //! The API seen from outside: requests in, answers out.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod access_rules;
 mod audit;
 mod authn;
 mod backup;
@@ -19,6 +20,7 @@ mod sni_usage;
 mod snis;
 mod special;
 mod tokens;
+mod typed_answers;
 mod versions;
 mod watch;
 mod what_if;

@@ -96,7 +96,8 @@ async fn keys_are_masked_in_every_way_of_reading_and_survive_being_put_back() {
 #[tokio::test]
 async fn an_authority_that_cannot_sign_is_refused_when_it_is_written() {
     let world = World::new().await;
-    let ((cert, key), (_, other)) = (authority(), authority());
+    let (cert, key) = authority();
+    let (_, other) = authority();
     let inline = |text: &str| json!({ "inlineString": text });
     let mut body = provided(inline(&cert), inline(&other));
     let text = "the key does not belong to the certificate";
@@ -110,7 +111,7 @@ async fn an_authority_that_cannot_sign_is_refused_when_it_is_written() {
 }
 
 #[tokio::test]
-async fn an_authority_that_could_not_be_made_is_refused_with_its_field_and_no_mesh_is_left_behind() {
+async fn a_failing_authority_is_refused_with_its_field_and_leaves_no_mesh() {
     let world = World::new().await;
     for wrong in [json!("5x"), json!("-1s"), json!(7)] {
         let conf = json!({ "caCert": { "expiration": wrong } });
@@ -140,7 +141,7 @@ async fn files_of_an_authority_are_in_the_folder_that_is_set() {
 }
 
 #[tokio::test]
-async fn keys_in_identities_and_external_services_are_masked_and_survive_being_put_back() {
+async fn keys_in_identities_and_external_services_are_masked_and_survive() {
     use base64::{Engine, engine::general_purpose::STANDARD};
     let (cert, key) = authority();
     let encoded = STANDARD.encode(&key);

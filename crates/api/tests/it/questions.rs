@@ -36,7 +36,7 @@ fn from(address: &str, name: &str) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn a_caller_has_one_question_worked_out_and_one_waiting_and_others_do_not_wait_for_it() {
+async fn a_caller_has_two_questions_at_a_time_and_delays_no_other_caller() {
     let world = World::new().await;
     for [here, also_here, elsewhere] in [
         ["192.0.2.7:1", "192.0.2.7:2", "192.0.2.8:1"],
@@ -72,7 +72,8 @@ async fn a_closed_connection_ends_the_work_for_its_question() {
     let authn = Authn { localhost_is_admin: false, ..Authn::default() };
     let world = World::with(zone(), Settings { authn, ..Settings::default() }).await;
     let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-    let (addr, shutdown) = (listener.addr(), Shutdown::default());
+    let addr = listener.addr();
+    let shutdown = Shutdown::default();
     let tally = Tally::register(&Metrics::default(), "test");
     listener.counted(tally).serve(world.router.clone(), None, Limits::default(), &shutdown);
     let body = about("endless").to_string();

@@ -1,4 +1,4 @@
-//! Which values of SNI zone proxies saw.
+//! Values of SNI that zone proxies saw.
 
 use resources::{Draft, Key, Kind, Spec};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::world::World;
 const BACKEND: &str = "a601e0c00295a9fbe.backend.80.default.ms";
 const BY_KRI: &str = "sni.msvc.default.east.backend.http";
 
-/// What the zone proxies called `gate` say.
+/// Statistics of the zone proxies called `gate`.
 pub const SAID: &str =
     "connection_limit.system_sni_a601e0c00295a9fbe_backend_80_default_ms.active_connections: 2
 connection_limit.system_sni_a601e0c00295a9fbe_backend_80_default_ms.limited_connections: 0

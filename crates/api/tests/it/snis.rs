@@ -1,4 +1,4 @@
-//! Where values of SNI lead to.
+//! Destinations of SNI values.
 
 use resources::{Draft, Key, Kind, Spec};
 use serde_json::{Value, json};
@@ -79,7 +79,8 @@ async fn all_values_are_listed_page_by_page() {
         "sni.msvc.default.west.backend.80",
     ];
     assert_eq!((values(&all), &all["total"]), (expected.map(str::to_owned).into(), &json!(7)));
-    let (mut paged, mut path) = (Vec::new(), "/meshes/default/_sni?size=3".to_owned());
+    let mut paged = Vec::new();
+    let mut path = "/meshes/default/_sni?size=3".to_owned();
     loop {
         let page = world.get(&path).await.expect(200).json();
         assert_eq!(page["total"], 7);

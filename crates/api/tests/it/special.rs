@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use admission::ControlPlaneRole;
 use api::Settings;
 use resources::{
     Key, Kind, Labels, Spec,
     naming::{kds, service_hosts::ServiceHosts},
 };
 use serde_json::{Value, json};
-use store::{Write, registrar::Mode};
+use store::Write;
 use testkit::resource::{stored, with_status};
 
 use crate::world::{World, zone};
@@ -131,7 +132,7 @@ async fn kinds_are_described() {
 
 #[tokio::test]
 async fn kinds_are_read_only_on_a_federated_zone_and_on_a_read_only_api() {
-    let federated = Mode::Zone { name: "east".into(), federated: true };
+    let federated = ControlPlaneRole::Zone { name: "east".into(), federated: true };
     let world = World::with(federated, Settings::default()).await;
     assert_eq!(resource_type(&world, "MeshTimeout").await["readOnly"], true);
     let world = World::with(zone(), Settings { read_only: true, ..Settings::default() }).await;
@@ -340,7 +341,7 @@ async fn the_address_of_a_service_is_one_that_resolves() {
 }
 
 #[tokio::test]
-async fn a_service_has_the_address_that_its_mesh_gives_it_unless_a_virtual_outbound_names_it() {
+async fn a_service_has_its_address_of_the_mesh_or_of_a_virtual_outbound() {
     let settings = Settings { service_hosts: Some(ServiceHosts::default()), ..Settings::default() };
     let world = World::with(zone(), settings).await;
     world.store(Kind::Mesh, "", "exclusive", json!({ "meshServices": { "mode": "Exclusive" } })).await;
@@ -388,7 +389,7 @@ async fn a_services_hostnames_come_from_its_status() {
 }
 
 #[tokio::test]
-async fn collections_of_kinds_with_successors_are_empty_and_refuse_what_is_written() {
+async fn collections_of_superseded_kinds_are_empty_and_refuse_writes() {
     let world = World::with(zone(), Settings { base_path: "/some/path".into(), ..Settings::default() }).await;
     let refusal = "TrafficPermission is known in Kuma, not supported by kuma-rs: use MeshTrafficPermission instead; `kumactl migrate policies -f FILE` translates it";
     for path in [

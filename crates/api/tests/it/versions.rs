@@ -64,7 +64,7 @@ async fn a_resource_is_read_with_a_tag_that_changes_with_it() {
 }
 
 #[tokio::test]
-async fn a_write_with_the_tag_of_an_older_version_is_refused_and_says_what_to_do() {
+async fn a_write_with_an_older_tag_is_refused_and_says_what_to_do() {
     let world = World::new().await;
     world.put(PATH, &timeout("one", "1s")).await.expect(201);
     let old = world.tag().await;
@@ -140,7 +140,7 @@ async fn of_writers_that_read_the_same_version_one_succeeds() {
 struct OtherWriter {
     inner: Arc<Memory>,
     armed: AtomicBool,
-    /// What is shown until the store catches up.
+    /// Snapshot that is shown until the store catches up.
     before: Option<Arc<Snapshot>>,
     caught_up: AtomicBool,
 }

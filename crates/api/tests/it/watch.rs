@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use api::Settings;
 use axum::body::Body;
+use contract::watch::WatchEvent;
 use http::Method;
 use http_body_util::BodyExt;
 use resources::Kind;
@@ -31,6 +32,8 @@ impl Lines {
         loop {
             while let Some((line, rest)) = self.buffer.split_once('\n') {
                 let event: Value = serde_json::from_str(line).unwrap();
+                let read: WatchEvent = serde_json::from_str(line).unwrap();
+                assert_eq!(serde_json::to_string(&read).unwrap(), line);
                 self.buffer = rest.to_owned();
                 assert!(event["revision"].is_u64(), "{event}");
                 if event["type"] != "BOOKMARK" {
@@ -71,6 +74,19 @@ async fn a_watch_sends_what_is_there_and_then_every_change() {
     world.put("/meshes/other", &json!({ "type": "Mesh", "name": "other" })).await.expect(201);
     world.delete("/zones/b").await.expect(200);
     assert_eq!(lines.expect("DELETED", "b").await["object"], json!({ "type": "Zone", "name": "b" }));
+}
+
+#[tokio::test]
+async fn a_deleted_resource_is_told_by_its_type_mesh_and_name() {
+    let world = World::new().await;
+    world.store(Kind::Dataplane, "default", "web", json!({ "networking": { "address": "192.0.2.1" } })).await;
+    let mut lines = Lines::open(&world, "/meshes/default/dataplanes?watch=true").await;
+    lines.expect("ADDED", "web").await;
+    world.delete("/meshes/default/dataplanes/web").await.expect(200);
+    let gone = lines.expect("DELETED", "web").await;
+    let object = r#"{"type":"Dataplane","mesh":"default","name":"web"}"#;
+    let line = format!(r#"{{"type":"DELETED","revision":{},"object":{object}}}"#, gone["revision"]);
+    assert_eq!(gone.to_string(), line);
 }
 
 #[tokio::test]
@@ -124,7 +140,7 @@ async fn a_revision_that_never_was_is_refused() {
 
 #[tokio::test]
 async fn a_watch_ends_after_the_request_timeout() {
-    let settings = Settings { timeout: Duration::from_millis(20), ..Settings::default() };
+    let settings = Settings { timeout: Duration::from_secs(2), ..Settings::default() };
     let world = World::with(zone(), settings).await;
     let mut lines = Lines::open(&world, "/zones?watch=true").await;
     assert_eq!(lines.next().await, None);

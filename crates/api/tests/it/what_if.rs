@@ -1,11 +1,11 @@
-//! What writes would do: asked with the rights of the writes, refused in their words, and nothing is written.
+//! Effects of writes: asked with the rights of the writes, refused in their words, and nothing is written.
 
-use api::{Access, Allowed, Authn, Settings};
+use admission::ControlPlaneRole;
+use api::{AccessRights, Allowed, Authn, Settings};
 use axum::body::Body;
 use http::Method;
 use resources::{Key, Kind};
 use serde_json::{Value, json};
-use store::registrar::Mode;
 
 use crate::world::{World, remote, zone};
 
@@ -159,7 +159,7 @@ async fn a_user_who_may_not_write_may_not_ask() {
     ask(&world, PATH, json!({})).await.expect_problem_titled(403, "Access Denied");
 
     // A diff shows what a dump shows.
-    let access = Access { view_config_dump: Allowed::admins(), ..Access::default() };
+    let access = AccessRights { view_config_dump: Allowed::admins(), ..AccessRights::default() };
     let world = World::with(zone(), Settings { access, ..Settings::default() }).await;
     ask(&world, PATH, json!({})).await.expect(200);
     ask(&world, &format!("{PATH}?diff=a"), json!({})).await.expect_problem_titled(403, "Access Denied");
@@ -171,7 +171,9 @@ async fn a_user_who_may_not_write_may_not_ask() {
 
 #[tokio::test]
 async fn what_cannot_be_written_here_is_refused_as_a_write_is() {
-    let world = World::with(Mode::Zone { name: "east".into(), federated: true }, Settings::default()).await;
+    let world =
+        World::with(ControlPlaneRole::Zone { name: "east".into(), federated: true }, Settings::default())
+            .await;
     let mesh = json!({ "resources": [{ "type": "Mesh", "name": "more" }] });
     let asked = world.post(PATH, &mesh).await.expect(200).json();
     let written = world.put("/meshes/more", &mesh["resources"][0]).await;
@@ -179,7 +181,7 @@ async fn what_cannot_be_written_here_is_refused_as_a_write_is() {
 }
 
 #[tokio::test]
-async fn a_question_about_admission_alone_looks_at_no_proxy_and_needs_no_mesh_of_its_path() {
+async fn a_question_about_admission_looks_at_no_proxy_and_needs_no_mesh() {
     let world = World::new().await;
     let in_none = json!({ "type": "MeshTimeout", "mesh": "none", "name": "t", "spec": to_all(json!({ "idleTimeout": "1s" })) });
     let good = timeout("t", to_all(json!({ "idleTimeout": "1s" })));

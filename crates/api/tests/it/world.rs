@@ -2,7 +2,8 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use api::{Context, Gates, Metrics, Settings};
+use admission::{ControlPlaneRole, Registrar, RuleSettings};
+use api::{ApiMetrics, Context, Gates, Settings};
 use axum::{Router, body::Body};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -10,13 +11,10 @@ use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Labels, Resource, Spec, format::universal};
 use runtime::listen::{Owner, Peer};
 use serde_json::{Value, json};
-use store::{
-    Memory, Registrar, Store, Write,
-    registrar::{Mode, Setup},
-};
+use store::{Memory, Store, Write};
 use tower::ServiceExt;
 
-use crate::inspect::{FakeProxies, problems::FakeProblems};
+use crate::inspect::{FakeProxies, findings::FakeFindings};
 
 pub struct World {
     pub router: Router,
@@ -24,15 +22,16 @@ pub struct World {
     pub metrics: runtime::metrics::Metrics,
 }
 
-pub fn zone() -> Mode {
-    Mode::Zone { name: "east".into(), federated: false }
+pub fn zone() -> ControlPlaneRole {
+    ControlPlaneRole::Zone { name: "east".into(), federated: false }
 }
 
-pub fn setup(mode: Mode) -> Setup {
-    Setup {
+pub fn setup(mode: ControlPlaneRole) -> RuleSettings {
+    RuleSettings {
         mode,
         disable_origin_label_validation: false,
         unsafe_delete: false,
+        environment: resources::Environment::Universal,
         health_discovery: true,
         companions: Box::new(|_, _| Vec::new()),
         check: |_, _, _| {},
@@ -46,19 +45,19 @@ impl World {
         World::with(zone(), Settings::default()).await
     }
 
-    pub async fn with(mode: Mode, settings: Settings) -> World {
+    pub async fn with(mode: ControlPlaneRole, settings: Settings) -> World {
         World::on(Arc::new(Memory::default()), setup(mode), settings).await
     }
 
-    pub async fn on(store: Arc<dyn Store>, setup: Setup, settings: Settings) -> World {
+    pub async fn on(store: Arc<dyn Store>, setup: RuleSettings, settings: Settings) -> World {
         let metrics = runtime::metrics::Metrics::default();
         let registrar = Arc::new(Registrar::new(store, setup));
         let context = Context {
             registrar: registrar.clone(),
             settings,
-            metrics: Metrics::register(&metrics),
+            metrics: ApiMetrics::register(&metrics),
             inspect: Arc::new(FakeProxies),
-            problems: Arc::new(FakeProblems),
+            findings: Arc::new(FakeFindings),
             gates: Gates::default(),
         };
         let world = World { router: api::router(context), registrar, metrics };

@@ -1,11 +1,11 @@
 //! Putting and deleting one resource, and every way it is refused.
 
+use admission::ControlPlaneRole;
 use api::Settings;
 use axum::body::Body;
 use http::Method;
 use resources::{Draft, Key, Kind, Spec};
 use serde_json::json;
-use store::registrar::Mode;
 use testkit::body::timeout;
 
 use crate::world::{World, request, resource, zone};
@@ -37,12 +37,13 @@ async fn creating_answers_201_updating_200_and_both_say_what_happened() {
 }
 
 #[tokio::test]
-async fn of_writers_that_create_one_resource_at_the_same_moment_one_creates_and_the_others_update() {
+async fn one_of_several_simultaneous_writers_creates_and_the_others_update() {
     let world = World::new().await;
     for round in 0..20 {
         let name = format!("t{round}");
         let path = format!("/meshes/default/meshtimeouts/{name}");
-        let (first, second) = (timeout(&name, "1s"), timeout(&name, "2s"));
+        let first = timeout(&name, "1s");
+        let second = timeout(&name, "2s");
         let (first, second) = tokio::join!(world.put(&path, &first), world.put(&path, &second));
         let mut statuses = [first.status, second.status];
         statuses.sort_unstable();
@@ -147,7 +148,8 @@ async fn labels_that_never_change_are_refused_as_a_change() {
     world.put(TIMEOUTS, &timeout("one", "1s")).await.expect(201);
     let mut body = timeout("one", "2s");
     body["labels"] = json!({ "kuma.io/origin": "global" });
-    let (origin, zone) = (r#"labels["kuma.io/origin"]"#, r#"labels["kuma.io/zone"]"#);
+    let origin = r#"labels["kuma.io/origin"]"#;
+    let zone = r#"labels["kuma.io/zone"]"#;
     world.put(TIMEOUTS, &body).await.expect_fields(
         "Could not update a resource",
         &[
@@ -342,10 +344,15 @@ async fn a_mesh_with_dataplanes_stays() {
 async fn kinds_that_belong_elsewhere_are_read_only_here() {
     let dataplane = resource(Kind::Dataplane, "default", "one", json!({}));
     let mesh = json!({ "type": "Mesh", "name": "one" });
-    let federated = Mode::Zone { name: "east".into(), federated: true };
+    let federated = ControlPlaneRole::Zone { name: "east".into(), federated: true };
     let part = |text: &'static str| text;
     for (mode, path, body, said) in [
-        (Mode::Global, "/meshes/default/dataplanes/one", &dataplane, part("On global control plane")),
+        (
+            ControlPlaneRole::Global,
+            "/meshes/default/dataplanes/one",
+            &dataplane,
+            part("On global control plane"),
+        ),
         (federated, "/meshes/one", &mesh, part("On zone control plane")),
         (
             zone(),
@@ -409,7 +416,7 @@ async fn the_older_spelling_of_a_collection_is_the_same_collection() {
 }
 
 #[tokio::test]
-async fn a_virtual_outbound_as_proposed_reads_back_as_proposed_and_the_author_is_shown_what_it_means() {
+async fn a_proposed_virtual_outbound_reads_back_and_its_meaning_is_shown() {
     let world = World::new().await;
     let text = include_str!("../../../resources/tests/proposal/my-service-by-version.yaml");
     let body = resources::format::yaml::documents(text).unwrap().remove(0).value;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::{Bootstrap, ControlPlane, Token, VALIDATION};
+use super::{Bootstrap, ControlPlaneAddress, Token, VALIDATION};
 
 impl Bootstrap {
     pub(super) fn clusters(&self) -> Vec<Value> {
@@ -24,7 +24,7 @@ impl Bootstrap {
     }
 
     fn control_plane_cluster(&self) -> Value {
-        let ControlPlane { host, port, ipv4_only, .. } = &self.control_plane;
+        let ControlPlaneAddress { host, port, ipv4_only, .. } = &self.control_plane;
         let mut cluster = self.cluster(self.names.control_plane, socket_address(host, *port));
         let is_address = host.parse::<IpAddr>().is_ok();
         cluster["type"] = if is_address { "STATIC" } else { "STRICT_DNS" }.into();
@@ -45,7 +45,7 @@ impl Bootstrap {
         cluster
     }
 
-    /// What both clusters have in common.
+    /// Returns the common part of both clusters.
     fn cluster(&self, name: &str, address: Value) -> Value {
         json!({
             "name": name,

@@ -1,4 +1,4 @@
-//! How a builtin gateway is protected: anyone may call it, not only other proxies.
+//! Protection of a builtin gateway: anyone may call it, not only other proxies.
 
 use serde_json::{Value, json};
 

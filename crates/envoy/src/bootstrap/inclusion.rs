@@ -1,4 +1,4 @@
-//! Which statistics Envoy keeps.
+//! Statistics that Envoy keeps.
 //!
 //! A MeshMetric speaks of families of Prometheus, and Envoy of names before they become families: a family is the
 //! name without what became labels, with `_` for every other character. So a list of names that is certain to
@@ -7,7 +7,7 @@
 use plan::Counting;
 use serde_json::{Value, json};
 
-/// What Envoy counts once, not once for each object, and who looks after a proxy needs.
+/// Statistics that Envoy counts once, not once for each object, and that operators of a proxy need.
 const GLOBAL: [&str; 10] = [
     "server.",
     "control_plane.",
@@ -22,8 +22,8 @@ const GLOBAL: [&str; 10] = [
     "http.outbound_trimmed.downstream_rq_4xx",
 ];
 
-/// What is kept of every object: its name is found by one of the first four, the next says whether a proxy that ends may
-/// end now, and the last whether a destination is called.
+/// Statistics kept of every object: its name is found by one of the first four, the next shows that a proxy
+/// may end now, and the last that a destination is called.
 const OF_OBJECTS: [&str; 6] = [
     "membership_total",
     "no_filter_chain_match",
@@ -33,7 +33,7 @@ const OF_OBJECTS: [&str; 6] = [
     "upstream_rq_total",
 ];
 
-/// What says whether clients come without an identity: all connections, and those that try TLS of the mesh.
+/// Statistics that show clients without an identity: all connections, and those that try TLS of the mesh.
 const OF_LISTENERS: &str =
     r"listener\..*\.(?:downstream_cx_total|ssl\.(?:handshake|connection_error|fail_verify_.*))";
 

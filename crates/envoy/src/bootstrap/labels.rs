@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-/// Where names of statistics become labels of Kuma.
+/// Place where names of statistics become labels of Kuma.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Labels {
     /// In Envoy: for agents that show what Envoy says.

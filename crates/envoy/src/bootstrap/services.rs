@@ -1,9 +1,9 @@
-//! How Envoy connects to its control plane, and authenticates.
+//! Connection of Envoy to its control plane, with credentials.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use super::{Bootstrap, ControlPlane, Token, Variant};
+use super::{Bootstrap, ControlPlaneAddress, Token, Variant};
 
 const FILE_CREDENTIALS: &str = "envoy.grpc_credentials.file_based_metadata";
 
@@ -43,7 +43,7 @@ impl Bootstrap {
 
     /// Envoy's own client cannot read a token from a file; the one of the gRPC project can.
     fn service_with_file(&self, path: &str) -> Value {
-        let ControlPlane { host, port, max_message_bytes, .. } = &self.control_plane;
+        let ControlPlaneAddress { host, port, max_message_bytes, .. } = &self.control_plane;
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         json!({
             "targetUri": format!("{host}:{port}"),
@@ -66,7 +66,7 @@ impl Bootstrap {
         })
     }
 
-    /// Who vouches for the control plane.
+    /// Returns the authority of the control plane's certificate.
     pub(super) fn authority(&self) -> Value {
         json!({"inlineBytes": BASE64_STANDARD.encode(&self.control_plane.ca_pem)})
     }

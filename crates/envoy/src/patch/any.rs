@@ -1,4 +1,4 @@
-//! What stands where any message may stand, as a message.
+//! Content of `google.protobuf.Any`, as a message.
 
 use bytes::Bytes;
 use prost_reflect::{DynamicMessage, ReflectMessage, Value};

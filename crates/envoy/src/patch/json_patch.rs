@@ -4,12 +4,12 @@
 use resources::kinds::mesh_proxy_patch::{JsonPatch, JsonPatchOp};
 use serde_json::{Map, Value};
 
-/// How deep a document may become.
+/// Limit of a document's depth.
 const DEPTH: usize = 100;
-/// How many values steps may copy. Few steps could double a document many times.
+/// Limit of values that steps may copy. Few steps could double a document many times.
 const COPIED: usize = 100_000;
 
-/// Makes all steps, or says which one cannot be made.
+/// Makes all steps; the error names the step that cannot be made.
 pub(super) fn apply(document: &mut Value, steps: &[JsonPatch]) -> Result<(), String> {
     let mut copied = 0;
     for (at, step) in steps.iter().enumerate() {
@@ -115,11 +115,14 @@ fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), String
     Ok(())
 }
 
-/// What is at a key, made if it is missing; `next` tells whether it is to be a list.
+/// Returns the value at a key, made if it is missing: a list if `next` is an index, else an object.
 fn enter<'a>(parent: &'a mut Value, key: &str, next: &str) -> Option<&'a mut Value> {
-    let fresh = || match next == "-" || next.parse::<i64>().is_ok() {
-        true => Value::Array(Vec::new()),
-        false => Value::Object(Map::new()),
+    let fresh = || {
+        if next == "-" || next.parse::<i64>().is_ok() {
+            Value::Array(Vec::new())
+        } else {
+            Value::Object(Map::new())
+        }
     };
     match parent {
         Value::Object(fields) => Some(fields.entry(key).or_insert_with(fresh)),

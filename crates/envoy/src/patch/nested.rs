@@ -1,4 +1,4 @@
-//! What modifications change inside of a listener: filters, and the routes that some of them hold.
+//! Modifications inside of a listener: filters, and the routes that some of them hold.
 
 use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 use resources::kinds::mesh_proxy_patch::{Change, FilterMatch, JsonPatch, Operation, VirtualHostMatch};
@@ -9,7 +9,7 @@ use crate::json;
 const HTTP: &str = "envoy.filters.network.http_connection_manager";
 const CONFIG: &str = "typed_config";
 
-/// What was ignored on the way.
+/// Parts of a modification that were ignored.
 pub(super) type Ignored = Vec<String>;
 
 /// Changes the network filters of every chain.
@@ -152,7 +152,8 @@ fn patch_config(
     if let Some(given) = &given
         && any::type_url(given) != any::type_url(config)
     {
-        let (is, given) = (any::type_url(config), any::type_url(given));
+        let is = any::type_url(config);
+        let given = any::type_url(given);
         return Err(format!("the configuration of the filter {name} is of type {is:?} and not of {given:?}"));
     }
     let unknown = || format!("the type of the filter {name} is not known");

@@ -16,14 +16,14 @@ use crate::json;
 
 /// A resource as modifications choose it.
 #[derive(Debug, Clone)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct PatchedResource<'a> {
     pub kind: Type,
     pub origin: &'a str,
     pub name: &'a str,
     pub tags: Vec<(&'a str, &'a str)>,
 }
 
-/// What a modification changes.
+/// Target of a modification.
 #[derive(Clone, Copy)]
 pub(super) enum PatchTarget<'a> {
     Cluster(&'a Change<ClusterMatch>),
@@ -37,16 +37,16 @@ pub(super) enum PatchTarget<'a> {
 type Read = Result<(DynamicMessage, Option<String>), String>;
 
 /// A modification and its value.
-pub(super) struct Step<'a> {
+pub(super) struct PatchStep<'a> {
     /// Its place among all modifications.
     pub at: usize,
     pub what: PatchTarget<'a>,
     value: OnceCell<Option<Read>>,
 }
 
-impl<'a> Step<'a> {
+impl<'a> PatchStep<'a> {
     /// `None` for a modification that says nothing, which no user could store.
-    pub(super) fn of(at: usize, modification: &'a Modification) -> Option<Step<'a>> {
+    pub(super) fn of(at: usize, modification: &'a Modification) -> Option<PatchStep<'a>> {
         let Modification { cluster, listener, network_filter, http_filter, virtual_host } = modification;
         let what = cluster
             .as_ref()
@@ -55,7 +55,7 @@ impl<'a> Step<'a> {
             .or(network_filter.as_ref().map(PatchTarget::NetworkFilter))
             .or(http_filter.as_ref().map(PatchTarget::HttpFilter))
             .or(virtual_host.as_ref().map(PatchTarget::VirtualHost))?;
-        Some(Step { at, what, value: OnceCell::new() })
+        Some(PatchStep { at, what, value: OnceCell::new() })
     }
 
     /// The field of the modification.
@@ -110,8 +110,8 @@ impl<'a> Step<'a> {
         Some((kind, name_of(message)))
     }
 
-    /// Whether it may change a resource.
-    pub(super) fn chooses(&self, of: &Subject<'_>) -> bool {
+    /// The modification may change the resource.
+    pub(super) fn chooses(&self, of: &PatchedResource<'_>) -> bool {
         let same = |given: Option<&String>, name: &str| given.is_none_or(|given| same_name(given, name));
         let origin = |given: Option<&String>| given.is_none_or(|given| given == of.origin);
         match (self.what, of.kind) {
@@ -140,8 +140,8 @@ impl<'a> Step<'a> {
     }
 }
 
-impl Subject<'_> {
-    /// Whether it has all these tags; `*` stands for any value.
+impl PatchedResource<'_> {
+    /// The resource has all these tags; `*` stands for any value.
     fn carries<'a>(&self, mut tags: impl Iterator<Item = (&'a String, &'a String)>) -> bool {
         tags.all(|(name, value)| {
             self.tags.iter().any(|(has, of)| has == name && (value == "*" || of == value))

@@ -6,19 +6,19 @@ use std::collections::HashMap;
 ///
 /// The steps are in one table instead of nested ones: names come from proxies and may be absurdly deep.
 #[derive(Debug)]
-pub struct Names<'a> {
+pub struct NameTrie<'a> {
     steps: HashMap<(usize, &'a str), usize>,
     /// By step: whether a name ends there.
     ends: Vec<bool>,
 }
 
-impl Default for Names<'_> {
+impl Default for NameTrie<'_> {
     fn default() -> Self {
-        Names { steps: HashMap::new(), ends: vec![false] }
+        NameTrie { steps: HashMap::new(), ends: vec![false] }
     }
 }
 
-impl<'a> Extend<&'a str> for Names<'a> {
+impl<'a> Extend<&'a str> for NameTrie<'a> {
     fn extend<I: IntoIterator<Item = &'a str>>(&mut self, names: I) {
         for name in names {
             let mut step = 0;
@@ -36,10 +36,12 @@ impl<'a> Extend<&'a str> for Names<'a> {
     }
 }
 
-impl Names<'_> {
-    /// How long the longest name is that the text begins with, before a dot.
+impl NameTrie<'_> {
+    /// Returns the length of the longest name that the text begins with, before a dot.
     pub fn longest(&self, text: &str) -> Option<usize> {
-        let (mut step, mut begin, mut found) = (0, 0, None);
+        let mut step = 0;
+        let mut begin = 0;
+        let mut found = None;
         while let Some(length) = text[begin..].find('.') {
             let end = begin + length;
             let Some(&next) = self.steps.get(&(step, &text[begin..end])) else { break };
@@ -58,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_longest_name_before_a_dot_is_found() {
-        let mut names = Names::default();
+        let mut names = NameTrie::default();
         names.extend(["self_a", "self_a.b", "self_a.b.c.d", "x"]);
         let check = |text: &str, name: Option<&str>| {
             assert_eq!(names.longest(text).map(|end| &text[..end]), name, "{text}");
@@ -78,7 +80,7 @@ mod tests {
     #[test]
     fn names_of_any_depth_are_taken() {
         let deep = "a.".repeat(100_000);
-        let mut names = Names::default();
+        let mut names = NameTrie::default();
         names.extend([deep.as_str()]);
         assert_eq!(names.longest(&format!("{deep}.x")), Some(deep.len()));
     }

@@ -63,8 +63,8 @@ fn an_agent_reads_hostnames_and_its_own_documents_from_one_listener() {
         let folder = tempfile::tempdir().unwrap();
         let plan = named(2, &[METRICS], &folder, &traits);
         let _live = Live::start(&plan, names);
-        let records = plan.records.as_ref().unwrap();
-        let metrics = &plan.metrics.as_ref().unwrap().document;
+        let records = plan.outgoing.records.as_ref().unwrap();
+        let metrics = &plan.own.metrics.as_ref().unwrap().document;
         for part in [records, metrics] {
             let answer = asked(&folder, part.path, "");
             assert!(answer.to_lowercase().contains(&format!("etag: {}", part.etag)), "{answer}");
@@ -81,27 +81,28 @@ fn fifty_thousand_hostnames_fit_into_one_answer() {
     let folder = tempfile::tempdir().unwrap();
     let mut plan = named(50_000, &[], &folder, &unified("web"));
     // The listeners are not what this is about.
-    plan.outbounds.truncate(1);
+    plan.outgoing.outbounds.truncate(1);
     let _live = Live::start(&plan, ClusterNames::UNIFIED);
-    let body = &plan.records.as_ref().unwrap().body;
+    let body = &plan.outgoing.records.as_ref().unwrap().body;
     assert!(body.len() > 4_000_000, "{}", body.len());
     assert!(asked(&folder, "/dns", "").ends_with(body.as_str()));
 }
 
-/// What a proxy keeps for itself does not grow with the mesh, whether or not it has documents of its own.
+/// Resources of one proxy alone do not grow with the mesh, whether or not it has documents of its own.
 #[test]
 fn hostnames_are_encoded_once_for_all_proxies_of_a_class() {
     let folder = tempfile::tempdir().unwrap();
     for policies in [&[][..], &[METRICS][..]] {
         let plan = named(1000, policies, &folder, &unified("web"));
         let encoder = Encoder::default();
-        let documents = Documents::of(plan.records.as_ref().unwrap());
+        let documents = Documents::of(plan.outgoing.records.as_ref().unwrap());
         let own = |documents: Option<&Documents>| {
-            let mut own = xds::Own::default();
-            encoder.put_documents(&mut own, plan.agent.as_ref(), documents);
+            let mut own = xds::OwnResources::default();
+            encoder.put_documents(&mut own, plan.own.agent.as_ref(), documents);
             own.iter(Type::Route).next().unwrap().clone()
         };
-        let (with, without) = (own(Some(&documents)), own(None));
+        let with = own(Some(&documents));
+        let without = own(None);
         assert!(with.size() > without.size() + 50_000);
         assert!(with.own_size() < without.own_size() + 100, "{} {}", with.own_size(), without.own_size());
         assert_ne!(with.version, without.version);
@@ -114,8 +115,8 @@ fn hostnames_are_encoded_once_for_all_proxies_of_a_class() {
     }
 }
 
-/// Why listeners have no addresses for the twins of IPv6 that agents are sent: the kernel makes a connection of IPv4 of
-/// one to a mapped address.
+/// Reason why listeners have no addresses for the twins of IPv6 in documents for agents: the kernel turns a
+/// connection to a mapped address into one of IPv4.
 #[test]
 fn a_connection_to_a_mapped_address_arrives_at_the_address_of_ipv4() {
     let listener = TcpListener::bind(("127.77.0.31", 0)).unwrap();

@@ -1,4 +1,4 @@
-//! Which endpoint is called next.
+//! Choice of the next endpoint.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use xds::Type;
 
 use crate::{
-    pair::Pair,
+    pair::ServiceOfTwo,
     real_envoy,
     support::{BACKEND, PLAIN, plan, unified, web},
     view::{check, shown, target},
@@ -143,10 +143,10 @@ fn requests_of_a_route_are_hashed_as_the_route_says() {
     assert_eq!(hashed(&routes, 1), json!([{"header": {"headerName": "x-service"}}]));
 }
 
-/// Who answers when the same is asked many times, for each of many different questions.
+/// Returns the endpoints that answer when the same is asked many times, for each of many different questions.
 fn answers<'a>(
-    pair: &'a Pair,
-    ask: impl Fn(&Pair, usize) -> &'static str + 'a,
+    pair: &'a ServiceOfTwo,
+    ask: impl Fn(&ServiceOfTwo, usize) -> &'static str + 'a,
 ) -> Vec<BTreeSet<&'static str>> {
     (0..MANY).map(|question| (0..3).map(|_| ask(pair, question)).collect()).collect()
 }
@@ -164,7 +164,7 @@ fn requests_with_the_same_header_or_parameter_go_to_the_same_endpoint() {
             { type: QueryParameter, queryParameter: { name: id } }";
         let policies =
             strategy(&format!("{{ loadBalancer: {{ type: {balancer} }}, hashPolicies: [{hashing}] }}"));
-        let pair = Pair::start("http", &policies);
+        let pair = ServiceOfTwo::start("http", &policies);
         same_question_same_endpoint(&answers(&pair, |pair, n| pair.who("/", &format!("x-user: {n}\r\n"))));
         same_question_same_endpoint(&answers(&pair, |pair, n| pair.who(&format!("/?id={n}"), "")));
     }
@@ -174,7 +174,7 @@ fn requests_with_the_same_header_or_parameter_go_to_the_same_endpoint() {
 fn a_cookie_leads_back_to_the_endpoint_that_was_met_first() {
     let cookie = "{ type: Cookie, cookie: { name: session, ttl: 1h, path: / } }";
     let policies = strategy(&format!("{{ loadBalancer: {{ type: RingHash }}, hashPolicies: [{cookie}] }}"));
-    let pair = Pair::start("http", &policies);
+    let pair = ServiceOfTwo::start("http", &policies);
     let met: BTreeSet<String> = (0..MANY)
         .map(|_| {
             let first = pair.ask("/", "");
@@ -193,7 +193,7 @@ fn connections_from_the_same_address_go_to_the_same_endpoint() {
     let source = "{ type: Connection, connection: { sourceIP: true } }";
     for protocol in ["tcp", "http"] {
         let policies = strategy(&format!("{{ loadBalancer: {{ type: Maglev }}, hashPolicies: [{source}] }}"));
-        let pair = Pair::start(protocol, &policies);
+        let pair = ServiceOfTwo::start(protocol, &policies);
         let by: BTreeSet<&str> = (0..MANY).map(|_| pair.who("/", "")).collect();
         assert_eq!(by.len(), 1, "{protocol}: {by:?}");
         assert!(!by.contains(""), "{protocol}: there is no answer");
@@ -203,7 +203,8 @@ fn connections_from_the_same_address_go_to_the_same_endpoint() {
 #[test]
 fn the_other_algorithms_use_every_endpoint() {
     for balancer in ["RoundRobin", "LeastRequest", "Random"] {
-        let pair = Pair::start("http", &strategy(&format!("{{ loadBalancer: {{ type: {balancer} }} }}")));
+        let pair =
+            ServiceOfTwo::start("http", &strategy(&format!("{{ loadBalancer: {{ type: {balancer} }} }}")));
         let by: Vec<&str> = (0..MANY).map(|_| pair.who("/", "")).collect();
         assert_eq!(by.iter().copied().collect::<BTreeSet<_>>(), BTreeSet::from(["one", "two"]), "{balancer}");
         if balancer == "RoundRobin" {

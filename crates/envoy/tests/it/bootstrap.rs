@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use envoy::bootstrap::{
-    Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Gateway, Labels, Token, Variant,
+    Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlaneAddress, Gateway, Labels, Token, Variant,
 };
 use serde_json::json;
 
@@ -14,7 +14,7 @@ fn plain() -> Bootstrap {
         node_id: "default.web".to_owned(),
         node_cluster: "web".to_owned(),
         metadata: json!({"dataplane.proxyType": "dataplane"}).as_object().unwrap().clone(),
-        control_plane: ControlPlane {
+        control_plane: ControlPlaneAddress {
             host: "localhost".to_owned(),
             port: 5678,
             ca_pem: certificate().0,

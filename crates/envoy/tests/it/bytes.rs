@@ -98,8 +98,8 @@ fn what_nobody_has_is_forgotten() {
     let encoder = Encoder::default();
     let mut plan = plan(&[SECURED, &web("inbound: [{ port: 80 }]")], &unified("web"));
     for port in 1..3000 {
-        plan.inbounds[0].workload.1 = port;
-        plan.inbounds[0].port = port;
+        plan.own.inbounds[0].workload.1 = port;
+        plan.own.inbounds[0].port = port;
         encoder.lower(&plan);
     }
     assert!(encoder.remembered() <= 1024, "{}", encoder.remembered());

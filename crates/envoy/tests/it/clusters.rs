@@ -1,4 +1,4 @@
-//! Where connections go.
+//! Clusters that connections go to.
 
 use plan::ProxyTraits;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ fn the_application_is_called_in_its_own_protocol() {
 }
 
 #[test]
-fn redirected_traffic_reaches_the_application_from_an_address_that_is_not_redirected() {
+fn redirected_traffic_comes_from_an_address_that_is_not_redirected() {
     let web = web(
         "transparentProxying: {}\ninbound: [{ port: 80, address: 10.0.0.1 }, { port: 81, address: 'fd00::1' }]",
     );
@@ -162,7 +162,7 @@ fn endpoints_carry_their_tags_weight_and_priority() {
 }
 
 #[test]
-fn endpoints_are_told_apart_by_zone_and_carry_the_labels_of_their_dataplane() {
+fn endpoints_are_grouped_by_zone_and_carry_labels_of_their_dataplane() {
     let other = |name: &str, address: &str, labels: &str, zone: &str| {
         format!(
             "type: Dataplane\nmesh: default\nname: {name}\nlabels: {labels}\nnetworking: {{ address: {address}, inbound: \
@@ -298,7 +298,7 @@ fn passthrough_goes_where_the_application_wanted() {
 }
 
 #[test]
-fn traffic_that_no_inbound_is_there_for_ends_at_a_cluster_without_endpoints() {
+fn traffic_without_an_inbound_ends_at_a_cluster_without_endpoints() {
     let web = web("transparentProxying: {}\ninbound: [{ name: main, port: 80 }]");
     let older = ("inbound:passthrough:ipv6", json!("inbound_passthrough_ipv6"));
     let newer = ("self_passthrough_ipv6_inbound", Value::Null);

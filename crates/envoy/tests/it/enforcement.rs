@@ -40,7 +40,7 @@ use crate::{
 pub const NOBODY: u16 = 9;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What clients may ask for.
+/// Names that clients may ask for.
 const NAMES: [&str; 3] = ["web", "a.mesh", "b.mesh"];
 
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -92,7 +92,8 @@ impl Running {
 
     /// The same with policies in the mesh.
     pub fn under(policies: &[&str], protocol: &str, application: u16, permissions: Permissions) -> Running {
-        let (inbound, admin) = (free_port(), free_port());
+        let inbound = free_port();
+        let admin = free_port();
         let dataplane = web(&format!(
             "inbound: [{{ name: main, address: 127.0.0.1, port: {inbound}, servicePort: {application}, tags: {{ kuma.io/service: web, kuma.io/protocol: {protocol} }} }}]"
         ));
@@ -100,13 +101,14 @@ impl Running {
         let documents: Vec<&str> =
             [SECURED].into_iter().chain(policies.iter().copied()).chain([dataplane.as_str()]).collect();
         let mut plan = plan(&documents, &traits);
-        plan.inbounds[0].permissions = Some(permissions);
+        plan.own.inbounds[0].permissions = Some(permissions);
         Running::of(&plan, ([127, 0, 0, 1], inbound).into(), admin)
     }
 
     /// With these inbounds, the first of which listens at `inbound`.
     pub fn of(plan: &ProxyPlan, inbound: SocketAddr, admin: u16) -> Running {
-        let (authority, other) = (Authority::fresh(), Authority::fresh());
+        let authority = Authority::fresh();
+        let other = Authority::fresh();
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bootstrap.pb");
         std::fs::write(&file, self_contained(plan, [&authority, &other], admin).encode_to_vec()).unwrap();
@@ -190,17 +192,17 @@ fn poll<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
 fn self_contained(plan: &ProxyPlan, [authority, other]: [&Authority; 2], admin: u16) -> bootstrap::Bootstrap {
     let encoder = Encoder::default();
     let target = encoder.lower(plan);
-    let names = &plan.security.as_ref().unwrap().secrets;
+    let names = &plan.own.security.as_ref().unwrap().secrets;
     let (certificate, key) = authority.sign(&["spiffe://default/web"]);
-    let trusted = match names.authorities.as_str() {
+    let trusted = match names.authorities.name() {
         "system_trust_bundle" => {
             let domains = [("default", authority), ("td", other)];
             let domains = domains.map(|(domain, authority)| (domain.to_owned(), authority.0.pem()));
-            encoder.trust_bundle(&names.authorities, &domains)
+            encoder.trust_bundle(names.authorities.name(), &domains)
         }
         name => encoder.authorities(name, &authority.0.pem()),
     };
-    let secrets = [encoder.secret(&names.identity, &certificate, &key), trusted];
+    let secrets = [encoder.secret(&names.identity.name(), &certificate, &key), trusted];
     let listeners = target.of(Type::Listener).values().map(|encoded| {
         let mut listener = Listener::decode(&*encoded.body()).unwrap();
         listener.filter_chains.iter_mut().for_each(|chain| {
@@ -267,7 +269,7 @@ pub const REFUSED: &str = "HTTP/1.1 403 Forbidden";
 pub const LET_IN: &str = "HTTP/1.1 503 Service Unavailable";
 
 #[test]
-fn requests_are_let_in_by_the_first_rule_that_matches_and_refusals_are_counted() {
+fn the_first_matching_rule_lets_a_request_in_and_refusals_are_counted() {
     let envoy = Running::with("http", NOBODY, permissions());
     for (uris, expected) in [
         (&["spiffe://default/bad", "kuma://team/a"][..], REFUSED),
@@ -290,7 +292,7 @@ fn requests_are_let_in_by_the_first_rule_that_matches_and_refusals_are_counted()
     assert_eq!(envoy.stat("http.self_main.rbac.self_main.shadow_denied"), 6);
 }
 
-/// What an application says to clients that were let in.
+/// Answer of an application to clients that were allowed.
 pub const GREETING: &str = "hello";
 
 /// The port of an application that greets.

@@ -23,14 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A client that stays connected.
 pub struct Caller(BufReader<TcpStream>);
 
-/// What it got.
-pub struct Answer {
+/// Answer to a request.
+pub struct HttpResponse {
     pub status: String,
     /// Names in lower case, and values.
     pub headers: Vec<(String, String)>,
 }
 
-impl Answer {
+impl HttpResponse {
     pub fn header(&self, wanted: &str) -> Vec<&str> {
         let same = self.headers.iter().filter(|(name, _)| name == wanted);
         same.map(|(_, value)| value.as_str()).collect()
@@ -44,7 +44,7 @@ impl Caller {
         Caller(BufReader::new(socket))
     }
 
-    pub fn get(&mut self) -> Answer {
+    pub fn get(&mut self) -> HttpResponse {
         self.0.get_mut().write_all(b"GET / HTTP/1.1\r\nhost: web\r\n\r\n").unwrap();
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
@@ -56,7 +56,7 @@ impl Caller {
             let Some((name, value)) = line.trim_end().split_once(": ") else { break };
             headers.push((name.to_owned(), value.to_owned()));
         }
-        let answer = Answer { status, headers };
+        let answer = HttpResponse { status, headers };
         let length = answer.header("content-length").first().map_or(0, |length| length.parse().unwrap());
         self.0.read_exact(&mut vec![0; length]).unwrap();
         answer
@@ -105,11 +105,12 @@ spec:
 ";
 
 #[test]
-fn the_fault_of_the_naming_document_hits_its_share_of_the_requests_of_one_inbound() {
+fn the_documented_fault_hits_its_share_of_requests_of_one_inbound() {
     const REQUESTS: usize = 4000;
     // On average 100, with a deviation of 9.9: six of those to either side.
     const EXPECTED: std::ops::Range<usize> = 40..160;
-    let (named, other) = (free_port(), free_port());
+    let named = free_port();
+    let other = free_port();
     let inbounds =
         json!([inbound("backend-api", named, NOBODY, "http"), inbound("other", other, NOBODY, "http")]);
     // The second policy is the same by the port, whether or not the inbound has a name.
@@ -120,7 +121,7 @@ fn the_fault_of_the_naming_document_hits_its_share_of_the_requests_of_one_inboun
     ] {
         let traits = ProxyTraits { admin_port: 0, ..traits };
         let plan = plan(&[PLAIN, document, &backend(&inbounds)], &traits);
-        assert_eq!(plan.problems, []);
+        assert_eq!(plan.findings(), []);
         let envoy = Live::start(&plan, names);
         let mut caller = Caller::of(named);
         let statuses: Vec<String> = (0..REQUESTS).map(|_| caller.get().status).collect();
@@ -145,7 +146,8 @@ fn requests_are_held_back_and_responses_are_slowed_down() {
             let _ = write!(client, "HTTP/1.1 200 OK\r\ncontent-length: {BODY}\r\n\r\n{}", "x".repeat(BODY));
         }
     });
-    let (slow, late) = (free_port(), free_port());
+    let slow = free_port();
+    let late = free_port();
     let fault = |section: &str, fault: &str| {
         format!(
             "type: MeshFaultInjection\nmesh: default\nname: {section}\nspec:\n\
@@ -158,7 +160,7 @@ fn requests_are_held_back_and_responses_are_slowed_down() {
     let inbounds = json!([inbound("slow", slow, service, "http"), inbound("late", late, service, "http")]);
     let traits = ProxyTraits { admin_port: 0, ..unified("web") };
     let plan = plan(&[PLAIN, &slowly, &later, &backend(&inbounds)], &traits);
-    assert_eq!(plan.problems, []);
+    assert_eq!(plan.findings(), []);
     let envoy = Live::start(&plan, ClusterNames::UNIFIED);
     let begin = Instant::now();
     assert_eq!(Caller::of(slow).get().status, "200");
@@ -185,7 +187,7 @@ fn status(code: u32) -> String {
 }
 
 #[test]
-fn the_entry_of_from_with_the_highest_precedence_that_means_a_client_decides() {
+fn the_entry_of_from_with_the_highest_precedence_for_a_client_decides() {
     let policy = "type: MeshFaultInjection\nmesh: default\nname: faults\nspec:\n\
         \x20 targetRef: { kind: Dataplane }\n\
         \x20 from:\n\
@@ -269,7 +271,8 @@ fn faults_are_filters_with_the_names_and_shares_of_kuma() {
         panic!("{listener}")
     };
     assert_eq!(own["filters"][0]["name"], "envoy.filters.network.tcp_proxy");
-    let (from, rules) = ("envoy.filters.http.fault", "kri_mfi_default___faults_");
+    let from = "envoy.filters.http.fault";
+    let rules = "kri_mfi_default___faults_";
     let filters = http_filters(plain);
     let names: Vec<&str> = filters.iter().map(|(name, _)| name.as_str()).collect();
     // Clients without a certificate cannot be distinguished.

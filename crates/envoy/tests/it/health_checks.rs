@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use xds::Type;
 
 use crate::{
-    pair::Pair,
+    pair::ServiceOfTwo,
     real_envoy,
     support::{BACKEND, PLAIN, plan, unified, web},
     view::{check, shown, target},
@@ -157,7 +157,7 @@ fn the_protocol_of_a_destination_chooses_how_it_is_checked() {
 }
 
 #[test]
-fn what_a_circuit_breaker_says_about_panic_overrides_what_a_health_check_says() {
+fn the_panic_threshold_of_a_circuit_breaker_overrides_a_health_checks() {
     let both = format!(
         "{}---\ntype: MeshCircuitBreaker\nmesh: default\nname: b\nspec:\n  to:\n\
          \x20   - {{ targetRef: {{ kind: Mesh }}, default: {{ outlierDetection: {{ healthyPanicThreshold: 0, \
@@ -188,7 +188,7 @@ fn often(conf: &str) -> String {
 }
 
 fn an_unhealthy_endpoint_is_left_out(protocol: &'static str, conf: &str) {
-    let pair = Pair::start(protocol, &often(conf));
+    let pair = ServiceOfTwo::start(protocol, &often(conf));
     pair.wait_for(&["one", "two"]);
     pair.endpoints[0].well.store(false, Ordering::SeqCst);
     pair.wait_for(&["two"]);

@@ -1,4 +1,4 @@
-//! Where connections arrive, and what happens to them.
+//! Listeners where connections arrive, and their treatment.
 
 use std::sync::Arc;
 
@@ -269,7 +269,7 @@ fn the_admin_interface_answers_whoever_proves_to_be_the_control_plane() {
     let ready = to("/ready", "kuma:readiness");
     let without = shown(&Encoder::default().lower(&plan), Type::Listener, "kuma:envoy:admin");
     check(&without, &[(&routes(0), json!([ready])), ("/filterChains/1", Value::Null)]);
-    plan.admin.as_mut().unwrap().tls = Some(Arc::new(tls));
+    plan.own.admin.as_mut().unwrap().tls = Some(Arc::new(tls));
     check(
         &shown(&Encoder::default().lower(&plan), Type::Listener, "kuma:envoy:admin"),
         &[

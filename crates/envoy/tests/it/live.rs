@@ -1,7 +1,7 @@
 //! A real Envoy with everything a proxy is sent, without a control plane.
 //!
-//! It starts with the bootstrap every proxy gets. What it would discover stands beside: listeners and
-//! clusters in the bootstrap itself, endpoints and secrets in files.
+//! It starts with the bootstrap every proxy gets. Resources that it would discover stand beside: listeners
+//! and clusters in the bootstrap itself, endpoints and secrets in files.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use std::{
 
 use envoy::{
     Encoder,
-    bootstrap::{Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlane, Labels, Token, Variant},
+    bootstrap::{Admin, AdminAddress, Bootstrap, ClusterNames, ControlPlaneAddress, Labels, Token, Variant},
     json,
 };
 use plan::{Counting, ProxyPlan};
@@ -49,9 +49,9 @@ impl Live {
         let encoder = Encoder::default();
         let mut target = encoder.lower(plan);
         let (certificate, key) = certificate();
-        if let Some(names) = plan.security.as_ref().map(|security| &security.secrets) {
-            target.insert(Type::Secret, encoder.secret(&names.identity, &certificate, &key));
-            target.insert(Type::Secret, encoder.authorities(&names.authorities, &certificate));
+        if let Some(names) = plan.own.security.as_ref().map(|security| &security.secrets) {
+            target.insert(Type::Secret, encoder.secret(&names.identity.name(), &certificate, &key));
+            target.insert(Type::Secret, encoder.authorities(names.authorities.name(), &certificate));
         }
         Live::with(&target, names, counted)
     }
@@ -81,7 +81,7 @@ impl Live {
         }
     }
 
-    /// What the admin interface answers.
+    /// Returns the answer of the admin interface.
     pub fn get(&self, path: &str) -> String {
         let answer = self.ask(path).expect("an answer of Envoy's admin interface");
         let (head, mut body) = answer.split_once("\r\n\r\n").expect("a body");
@@ -114,7 +114,7 @@ fn bootstrap(target: &Target, names: ClusterNames, counted: Option<Counting>, fo
         node_id: "default.web".to_owned(),
         node_cluster: "web".to_owned(),
         metadata: serde_json::Map::new(),
-        control_plane: ControlPlane {
+        control_plane: ControlPlaneAddress {
             // Nothing listens there.
             host: "127.0.0.1".to_owned(),
             port: 1,
@@ -164,7 +164,7 @@ fn files(target: &Target, folder: &Path) -> BTreeMap<String, PathBuf> {
     files
 }
 
-/// What is discovered later is read from files.
+/// Makes a configuration read from files what it would discover later.
 fn beside(value: &mut Value, files: &BTreeMap<String, PathBuf>) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| beside(item, files)),

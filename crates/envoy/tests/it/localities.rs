@@ -1,4 +1,4 @@
-//! Where endpoints are, and what a MeshLoadBalancingStrategy makes of it.
+//! Localities of endpoints, with and without a MeshLoadBalancingStrategy.
 
 use serde_json::{Value, json};
 use testkit::zones;
@@ -56,7 +56,7 @@ fn groups(locality: &str) -> (Vec<Value>, Value) {
 }
 
 #[test]
-fn instances_that_are_like_the_client_get_a_multiple_of_the_traffic_of_the_next() {
+fn instances_like_the_client_get_a_multiple_of_the_traffic_of_others() {
     let like =
         |value: &str, weight: u32, address: &str| json!([Value::Null, value, weight, Value::Null, [address]]);
     let tags = |weights: [&str; 3]| {

@@ -1,4 +1,4 @@
-//! What Envoy is sent, as seen from outside: the parts asked for, as JSON.
+//! Resources that Envoy is sent, as seen from outside: the parts asked for, as JSON.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod agent;

@@ -93,7 +93,7 @@ fn pages_ask_the_agent_and_the_agent_finds_its_document() {
         (unified("web"), ClusterNames::UNIFIED, "127.77.0.22"),
     ] {
         let plan = plan(&[SECURED, BACKEND, POLICY, &proxy(address)], &in_folder(&folder, traits));
-        assert_eq!(plan.problems, vec![]);
+        assert_eq!(plan.findings(), vec![]);
         let _live = Live::start(&plan, names);
         let page = |port: u16, path: &str| {
             let stream = TcpStream::connect((address, port)).unwrap();
@@ -110,7 +110,7 @@ fn pages_ask_the_agent_and_the_agent_finds_its_document() {
         }
         assert!(page(5671, "/metrics").starts_with("HTTP/1.1 404"));
 
-        let part = &plan.metrics.as_ref().unwrap().document;
+        let part = &plan.own.metrics.as_ref().unwrap().document;
         let document = |headers: &str| {
             let socket = UnixStream::connect(folder.path().join("kuma-mesh-metric-config.sock")).unwrap();
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -139,7 +139,7 @@ fn a_page_with_a_certificate_answers_over_tls_only() {
     let policy = "type: MeshMetric\nmesh: default\nname: all\nspec: { default: { backends: [{ type: Prometheus, \
                   prometheus: { tls: { mode: ProvidedTLS } } }] } }\n";
     let plan = plan(&[SECURED, policy, BACKEND, &proxy("127.77.0.24")], &in_folder(&folder, traits));
-    assert_eq!(plan.problems, []);
+    assert_eq!(plan.findings(), []);
     let _live = Live::start(&plan, ClusterNames::UNIFIED);
     let connect = || {
         let stream = TcpStream::connect(("127.77.0.24", 5670)).unwrap();
@@ -167,7 +167,8 @@ fn pages_are_as_kuma_makes_them() {
     let folder = tempfile::tempdir().unwrap();
     let of = |traits| target(&[SECURED, POLICY, &proxy("192.168.0.1")], &in_folder(&folder, traits));
     let at = |name: &str| folder.path().join(name).display().to_string();
-    let (older, newer) = (of(traits("web")), of(unified("web")));
+    let older = of(traits("web"));
+    let newer = of(unified("web"));
     let manager = "/filterChains/0/filters/0/typedConfig";
     let page = shown(&newer, Type::Listener, "system_meshmetric_prometheus_first");
     check(
@@ -257,7 +258,8 @@ fn is_basic(family: &str) -> bool {
         || BASIC_PARTS.iter().any(|part| family.contains(part))
 }
 
-/// What is counted for a MeshMetric with these profiles, and whether for what has had no traffic, too.
+/// Returns the statistics counted for a MeshMetric with these profiles; `unused` includes those without
+/// traffic.
 fn counting(profiles: &Value, unused: bool) -> Option<Counting> {
     let sidecar = json!({"profiles": profiles, "includeUnused": unused});
     let page = json!({"type": "Prometheus", "prometheus": {}});
@@ -266,7 +268,7 @@ fn counting(profiles: &Value, unused: bool) -> Option<Counting> {
 }
 
 #[test]
-fn a_cluster_is_counted_for_from_its_first_traffic_on_unless_unused_metrics_are_wanted() {
+fn an_unused_cluster_is_counted_only_if_unused_metrics_are_wanted() {
     let folder = tempfile::tempdir().unwrap();
     let address = "127.77.0.25";
     let plan = plan(&[PLAIN, BACKEND, &proxy(address)], &in_folder(&folder, unified("web")));

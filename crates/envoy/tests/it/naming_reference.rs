@@ -105,7 +105,7 @@ networking:
   inbound: [{ port: 8080, tags: { kuma.io/service: shop, kuma.io/protocol: http, version: v2 } }]
 ";
 
-/// What is where.
+/// Objects by their address.
 const OBJECTS: &[(&str, &str)] = &[
     ("127.77.0.2:8080", "An inbound with a name, HTTP: `{ name: http, port: 8080, servicePort: 18080 }`"),
     ("127.77.0.2:9000", "An inbound without a name, TCP: `{ port: 9000, servicePort: 19000 }`"),
@@ -152,10 +152,10 @@ impl EnvoyView {
         let traits = &ProxyTraits { work_dir: folder.path().display().to_string(), ..traits.clone() };
         let all = [SECURED, DESTINATIONS, TELEMETRY, METRICS, INBOUND_POLICIES, PROXY];
         let mut plan = plan(&[&all, policies].concat(), traits);
-        assert_eq!(plan.problems, []);
+        assert_eq!(plan.findings(), []);
         let (certificate, key) = certificate();
         let authority = certificate.clone();
-        plan.admin.as_mut().unwrap().tls =
+        plan.own.admin.as_mut().unwrap().tls =
             Some(Arc::new(AdminTls { certificate, key, authority: authority.into() }));
         EnvoyView::by(&Live::start(&plan, names))
     }
@@ -230,16 +230,17 @@ impl EnvoyView {
         rows
     }
 
-    /// What a MeshPassthrough lets out.
+    /// Returns the rows of a MeshPassthrough.
     fn let_out(&self) -> Vec<Row> {
         let listener = self.listener_at("0.0.0.0:15001");
         let mut rows = vec![("listener", text(&listener["name"]))];
         for chain in listener["filter_chains"].as_array().unwrap() {
             let filter = &chain["filters"][0]["typed_config"];
             let first = &filter["route_config"]["virtual_hosts"][0];
-            let (cluster, statistics) = match first.is_null() {
-                true => (text(&filter["cluster"]), "tcp"),
-                false => (text(&first["routes"][0]["route"]["cluster"]), "http"),
+            let (cluster, statistics) = if first.is_null() {
+                (text(&filter["cluster"]), "tcp")
+            } else {
+                (text(&first["routes"][0]["route"]["cluster"]), "http")
             };
             rows.push(("chain of filters", text(&chain["name"])));
             rows.push(("cluster", cluster.clone()));
@@ -251,7 +252,7 @@ impl EnvoyView {
         rows
     }
 
-    /// Where routes lead, except the cluster that takes the rest.
+    /// Returns the clusters that routes lead to, except the cluster that takes the rest.
     fn other_clusters(&self, manager: &Value, rest: &str) -> Vec<Row> {
         let all: BTreeSet<String> = routes(manager).map(|route| text(&route["route"]["cluster"])).collect();
         let others = all.into_iter().filter(|name| !name.is_empty() && name != rest);
@@ -279,7 +280,7 @@ impl EnvoyView {
         }
     }
 
-    /// What belongs to no listener.
+    /// Returns the rows that belong to no listener.
     fn others(&self) -> Vec<Row> {
         let beginning = |names: [&str; 2]| -> String {
             let mut names = names.into_iter();
@@ -325,7 +326,7 @@ impl EnvoyView {
         rows
     }
 
-    /// What a MeshMetric needs beside its pages; it listens at sockets on disk.
+    /// Returns the rows of a MeshMetric apart from its pages: its listener is at a socket on disk.
     fn of_metrics(&self) -> Vec<Row> {
         let of = |names: [&str; 2]| {
             let called = |listener: &&Value| names.contains(&listener["name"].as_str().unwrap());
@@ -361,7 +362,8 @@ fn text(value: &Value) -> String {
 
 fn socket(address: &Value) -> String {
     let socket = &address["socket_address"];
-    let (host, port) = (text(&socket["address"]), &socket["port_value"]);
+    let host = text(&socket["address"]);
+    let port = &socket["port_value"];
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 

@@ -26,9 +26,9 @@ const ROW: usize = 20;
 
 /// An application that says its name, whatever it speaks.
 #[derive(Clone)]
-pub struct Endpoint {
+pub struct EndpointApplication {
     name: &'static str,
-    /// Whether it says that it is well when it is asked.
+    /// It answers health checks that it is well.
     pub well: Arc<AtomicBool>,
     /// The status of its answers to requests.
     pub status: Arc<AtomicUsize>,
@@ -37,28 +37,30 @@ pub struct Endpoint {
 }
 
 /// The service, its endpoints `one` and `two`, and the proxy that calls it.
-pub struct Pair {
+pub struct ServiceOfTwo {
     _envoy: Live,
-    pub endpoints: [Endpoint; 2],
+    pub endpoints: [EndpointApplication; 2],
     outbound: u16,
     protocol: &'static str,
 }
 
-impl Pair {
-    pub fn start(protocol: &'static str, policies: &str) -> Pair {
-        let endpoints = ["one", "two"].map(|name| Endpoint {
+impl ServiceOfTwo {
+    pub fn start(protocol: &'static str, policies: &str) -> ServiceOfTwo {
+        let endpoints = ["one", "two"].map(|name| EndpointApplication {
             name,
             well: Arc::new(AtomicBool::new(true)),
             status: Arc::new(AtomicUsize::new(200)),
             asked: Arc::default(),
         });
-        let (port, outbound) = (free_port(), free_port());
+        let port = free_port();
+        let outbound = free_port();
         let tags = format!("tags: {{ kuma.io/service: pair, kuma.io/protocol: {protocol} }}");
         let inbounds: Vec<String> = endpoints
             .iter()
             .zip(["127.0.0.1", "127.0.0.3"])
             .map(|(endpoint, address)| {
-                let (name, application) = (endpoint.name, endpoint.clone().listen(protocol));
+                let name = endpoint.name;
+let application = endpoint.clone().listen(protocol);
                 format!("{{ name: {name}, address: {address}, port: {port}, serviceAddress: 127.0.0.1, servicePort: {application}, {tags} }}")
             })
             .collect();
@@ -73,12 +75,12 @@ impl Pair {
         ));
         let traits = ProxyTraits { admin_port: 0, ..unified("web") };
         let plan = plan(&[PLAIN, policies, &service, &web], &traits);
-        assert_eq!(plan.problems, Vec::new());
-        assert_eq!(plan.backends[0].endpoints.0.len(), 2);
-        Pair { _envoy: Live::start(&plan, ClusterNames::UNIFIED), endpoints, outbound, protocol }
+        assert_eq!(plan.findings(), Vec::new());
+        assert_eq!(plan.outgoing.backends[0].endpoints.0.len(), 2);
+        ServiceOfTwo { _envoy: Live::start(&plan, ClusterNames::UNIFIED), endpoints, outbound, protocol }
     }
 
-    /// What the service answers.
+    /// Returns the answer of the service.
     pub fn ask(&self, path: &str, headers: &str) -> String {
         let mut socket = TcpStream::connect(("127.0.0.1", self.outbound)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -93,7 +95,7 @@ impl Pair {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// Who answers; empty without an answer.
+    /// Returns the name of the endpoint that answers; empty without an answer.
     pub fn who(&self, path: &str, headers: &str) -> &'static str {
         let answer = self.ask(path, headers);
         let names = self.endpoints.iter().map(|endpoint| endpoint.name);
@@ -115,7 +117,7 @@ impl Pair {
     }
 }
 
-impl Endpoint {
+impl EndpointApplication {
     /// Answers at a port of its own.
     fn listen(self, protocol: &'static str) -> u16 {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -199,7 +201,8 @@ impl Endpoint {
             client.read_exact(&mut head).ok()?;
             let mut body = vec![0; (usize::from(head[1]) << 8) | usize::from(head[2])];
             client.read_exact(&mut body).ok()?;
-            let (kind, flags) = (head[3], head[4]);
+            let kind = head[3];
+            let flags = head[4];
             let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
             match kind {
                 SETTINGS | PING if flags & 1 == 0 => {

@@ -1,7 +1,7 @@
-//! What MeshPassthrough lets out of the mesh.
+//! Traffic that MeshPassthrough allows out of the mesh.
 //!
-//! Nothing is redirected here. Where a connection was to go is sent in front of it (PROXY protocol), by a listener
-//! filter that a patch puts where the one stands that asks the kernel.
+//! Nothing is redirected here. The original destination of a connection is sent in front of it (PROXY
+//! protocol), for a listener filter that a patch puts in place of the one that asks the kernel.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -40,7 +40,7 @@ fn planned(default: &Value, mesh: &str) -> ProxyPlan {
 
 fn matched(matches: &Value) -> Target {
     let plan = planned(&json!({ "passthroughMode": "Matched", "appendMatch": matches }), PLAIN);
-    assert_eq!(plan.problems, []);
+    assert_eq!(plan.findings(), []);
     Encoder::default().lower(&plan)
 }
 
@@ -72,7 +72,7 @@ fn the_mode_of_the_policy_counts_before_that_of_the_mesh() {
 }
 
 #[test]
-fn addresses_are_let_through_at_the_listener_of_their_version_and_domains_at_both() {
+fn addresses_pass_at_the_listener_of_their_version_domains_at_both() {
     let target = matched(&json!([
         { "type": "Domain", "value": "api.example.com", "port": 80, "protocol": "http" },
         { "type": "IP", "value": "192.168.0.0", "port": 80 },
@@ -124,7 +124,7 @@ fn addresses_are_let_through_at_the_listener_of_their_version_and_domains_at_bot
 }
 
 #[test]
-fn what_is_let_through_at_every_port_is_let_through_at_ports_that_are_named() {
+fn a_match_for_every_port_holds_at_ports_that_are_named_too() {
     let target = matched(&json!([
         { "type": "Domain", "value": "*.example.com", "protocol": "tls" },
         { "type": "Domain", "value": "example.com", "protocol": "tls" },
@@ -185,7 +185,7 @@ fn matches_that_cannot_be_told_apart_are_told_and_the_first_counts() {
         PLAIN,
     );
     let told: Vec<String> =
-        plan.problems.iter().map(|problem| format!("{} {problem}", problem.code)).collect();
+        plan.findings().iter().map(|finding| format!("{} {finding}", finding.code)).collect();
     assert_eq!(
         told,
         [
@@ -207,7 +207,7 @@ fn matches_that_cannot_be_told_apart_are_told_and_the_first_counts() {
 #[test]
 fn a_proxy_without_redirected_traffic_is_told_that_it_has_no_effect() {
     let plan = plan(&[PLAIN, &web(""), &policy(&json!({ "passthroughMode": "None" }))], &traits("web"));
-    let told: Vec<(&str, String)> = plan.problems.iter().map(|p| (p.code.name(), p.to_string())).collect();
+    let told: Vec<(&str, String)> = plan.findings().iter().map(|p| (p.code.name(), p.to_string())).collect();
     assert_eq!(
         told,
         [(
@@ -250,7 +250,7 @@ fn told() -> Value {
 
 /// An Envoy that learns from the PROXY protocol where connections were to go.
 pub struct World {
-    _envoy: Live,
+    envoy: Live,
     port: u16,
 }
 
@@ -282,6 +282,21 @@ impl World {
         World::of(traits, documents, &format!("IPv4{redirection}"), &told, change)
     }
 
+    /// As [`World::changed`], where IPv6 is redirected too.
+    pub fn of_both_versions(
+        traits: &ProxyTraits,
+        documents: &[&str],
+        change: impl FnOnce(&mut MeshSnapshot),
+    ) -> World {
+        let told = json!({ "op": "add", "path": "/listenerFilters", "value": [told()] });
+        World::of(traits, documents, "DualStack", &told, change)
+    }
+
+    /// Returns a page of Envoy's admin interface.
+    pub fn admin(&self, path: &str) -> String {
+        self.envoy.get(path)
+    }
+
     fn of(
         traits: &ProxyTraits,
         documents: &[&str],
@@ -307,12 +322,12 @@ impl World {
         let mut snapshot = MeshSnapshot::clone(&mesh(&all));
         change(&mut snapshot);
         let plan = plan::for_proxy(&snapshot, &traits).unwrap();
-        assert_eq!(plan.problems, []);
+        assert_eq!(plan.findings(), []);
         let names = if traits.unified_naming { ClusterNames::UNIFIED } else { ClusterNames::LEGACY };
-        World { _envoy: Live::start(&plan, names), port }
+        World { envoy: Live::start(&plan, names), port }
     }
 
-    /// What the server at an address answers; nothing where the connection ends.
+    /// Returns the answer of the server at an address; nothing if the connection ends.
     pub fn say(&self, to: SocketAddr, words: &[u8]) -> String {
         // As the kernel redirects, to the listener of the same version.
         let (version, own) = if to.is_ipv4() { ("TCP4", "127.0.0.1") } else { ("TCP6", "::1") };
@@ -383,8 +398,11 @@ fn is_outside(answer: &str) -> bool {
 
 #[test]
 fn a_real_envoy_lets_out_to_addresses_of_both_versions_of_ip() {
-    let (one, two, other) = (server("127.51.0.9"), server("::1"), server("::1"));
-    let (secure, web) = (server("::1"), server("::1"));
+    let one = server("127.51.0.9");
+    let two = server("::1");
+    let other = server("::1");
+    let secure = server("::1");
+    let web = server("::1");
     let matches = json!([
         { "type": "CIDR", "value": "127.51.0.0/16", "port": one.port() },
         { "type": "IP", "value": "::1", "port": two.port() },
@@ -416,7 +434,8 @@ fn log(path: &Path) -> String {
 
 #[test]
 fn what_is_let_out_is_logged_and_so_is_what_no_domain_matches() {
-    let (database, web) = (server("127.51.0.9"), server("127.0.0.1"));
+    let database = server("127.51.0.9");
+    let web = server("127.0.0.1");
     let matches = json!([
         { "type": "CIDR", "value": "127.51.0.0/16" },
         { "type": "Domain", "value": "api.example.com", "port": web.port(), "protocol": "http" },
@@ -440,7 +459,7 @@ fn what_is_let_out_is_logged_and_so_is_what_no_domain_matches() {
 }
 
 #[test]
-fn what_is_let_out_without_a_look_is_logged_unless_a_policy_says_nothing_of_the_mesh() {
+fn plain_passthrough_is_logged_if_a_policy_is_for_the_mesh() {
     let logged = |log: &str| {
         let open = policy(&json!({ "passthroughMode": "All" }));
         let plan = plan(&[PLAIN, &web("transparentProxying: {}"), &open, log], &traits("web"));

@@ -1,9 +1,9 @@
-//! What becomes of a configuration that is patched.
+//! Results of patching a configuration.
 
 use std::{collections::BTreeSet, io::Read, io::Write, net::TcpStream, sync::Arc, time::Duration};
 
 use envoy::{Encoder, bootstrap::ClusterNames, patch};
-use plan::{AdminTls, Code, Problem, ProxyPlan};
+use plan::{AdminTls, Code, Finding, ProxyPlan};
 use resources::format;
 use serde_json::{Value, json};
 use xds::{Target, Type};
@@ -36,17 +36,17 @@ fn planned(modifications: &Value) -> ProxyPlan {
     plan(&[PLAIN, BACKEND, &web(CALLS), &policy(modifications)], &unified("web"))
 }
 
-/// What the proxy gets, and what could not be done.
-fn patched(modifications: &Value) -> (Target, Vec<Problem>) {
+/// Returns the resources of the proxy, and the findings.
+fn patched(modifications: &Value) -> (Target, Vec<Finding>) {
     let plan = planned(modifications);
-    assert_eq!(plan.problems, []);
+    assert_eq!(plan.findings(), []);
     Encoder::default().lower_told(&plan)
 }
 
 #[track_caller]
 fn applied(modifications: &Value) -> Target {
-    let (target, problems) = patched(modifications);
-    assert_eq!(problems, []);
+    let (target, findings) = patched(modifications);
+    assert_eq!(findings, []);
     target
 }
 
@@ -95,7 +95,7 @@ fn clusters_and_listeners_are_chosen_by_name_origin_and_tags() {
 }
 
 #[test]
-fn resources_are_added_and_removed_and_later_modifications_change_what_was_added() {
+fn resources_are_added_and_removed_and_later_patches_change_them() {
     let listener = "{ name: extra, address: { socketAddress: { address: 127.0.0.1, portValue: 7 } } }";
     let target = applied(&json!([
         { "cluster": { "operation": "Add", "value": "{ name: extra, connectTimeout: 1s, type: STATIC }" } },
@@ -173,7 +173,7 @@ fn network_filters_are_added_at_every_place_patched_and_removed() {
 }
 
 #[test]
-fn http_filters_and_virtual_hosts_are_changed_inside_of_connection_managers() {
+fn http_filters_and_virtual_hosts_are_patched_in_connection_managers() {
     let router = "envoy.filters.http.router";
     let config = "{ name: x, typedConfig: { '@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router, suppressEnvoyHeaders: true } }";
     let target = applied(&json!([
@@ -184,7 +184,8 @@ fn http_filters_and_virtual_hosts_are_changed_inside_of_connection_managers() {
         { "virtualHost": { "operation": "Add", "match": { "routeConfigurationName": HTTP }, "value": "{ name: added, domains: [added] }" } },
         { "virtualHost": { "operation": "Add", "match": { "routeConfigurationName": "none" }, "value": "{ name: lost, domains: [lost] }" } },
     ]));
-    let (inbound, outbound) = (shown(&target, Type::Listener, IN), shown(&target, Type::Listener, HTTP));
+    let inbound = shown(&target, Type::Listener, IN);
+    let outbound = shown(&target, Type::Listener, HTTP);
     assert_eq!(listed(&outbound, &format!("{MANAGER}/httpFilters")), ["extra", router]);
     assert_eq!(listed(&inbound, &format!("{MANAGER}/httpFilters")), [router]);
     let hosts = format!("{MANAGER}/routeConfig/virtualHosts");
@@ -238,7 +239,7 @@ fn policies_add_up_and_the_most_specific_one_comes_last() {
 #[test]
 fn what_cannot_be_done_is_left_out_with_a_reason_and_the_rest_is_done() {
     let tcp = "envoy.filters.network.tcp_proxy";
-    let (target, problems) = patched(&json!([
+    let (target, findings) = patched(&json!([
         { "cluster": { "operation": "Patch", "match": { "origin": "outbound" }, "jsonPatches": [{ "op": "replace", "path": "/nothing", "value": 1 }] } },
         { "cluster": { "operation": "Patch", "match": { "name": HTTP }, "jsonPatches": [{ "op": "replace", "path": "/connectTimeout", "value": "soon" }] } },
         { "cluster": { "operation": "Patch", "match": { "name": HTTP }, "value": "name: renamed" } },
@@ -251,10 +252,10 @@ fn what_cannot_be_done_is_left_out_with_a_reason_and_the_rest_is_done() {
         &[("/connectTimeout", json!("7s")), ("/lbPolicy", json!("RANDOM")), ("/name", json!(HTTP))],
     );
     let about: BTreeSet<String> =
-        problems.iter().map(|problem| problem.about.clone().unwrap().to_string()).collect();
+        findings.iter().map(|finding| finding.about.clone().unwrap().to_string()).collect();
     assert_eq!(about, set(&["kri_mpp_default___p_"]));
     let mut told: Vec<String> =
-        problems.iter().map(|problem| format!("{}: {problem}", problem.code)).collect();
+        findings.iter().map(|finding| format!("{}: {finding}", finding.code)).collect();
     told.sort();
     assert_eq!(told.len(), 5, "{told:#?}");
     for (at, expect) in [
@@ -289,11 +290,12 @@ fn what_cannot_be_done_is_left_out_with_a_reason_and_the_rest_is_done() {
 }
 
 #[test]
-fn proxies_without_patches_share_what_they_shared_and_proxies_with_the_same_patches_share_theirs() {
+fn proxies_without_patches_and_proxies_with_the_same_ones_share() {
     let encoder = Encoder::default();
     let modification = json!([{ "cluster": { "operation": "Patch", "match": { "name": HTTP }, "value": "connectTimeout: 7s" } }]);
     let plain = plan(&[PLAIN, BACKEND, &web(CALLS)], &unified("web"));
-    let (plain, first) = (encoder.lower(&plain), encoder.lower(&planned(&modification)));
+    let plain = encoder.lower(&plain);
+    let first = encoder.lower(&planned(&modification));
     let encoded = Type::ALL.map(|kind| encoder.encoded(kind));
     let again = encoder.lower(&planned(&modification));
     assert_eq!(Type::ALL.map(|kind| encoder.encoded(kind)), encoded, "nothing was encoded again");
@@ -338,8 +340,8 @@ fn the_key_of_the_admin_interface_is_out_of_reach() {
     ]));
     let secret = "-----BEGIN PRIVATE KEY-----".to_owned();
     let tls = AdminTls { certificate: "CHAIN".to_owned(), key: secret, authority: "ROOT".into() };
-    plan.admin.as_mut().unwrap().tls = Some(Arc::new(tls));
-    let (target, problems) = Encoder::default().lower_told(&plan);
+    plan.own.admin.as_mut().unwrap().tls = Some(Arc::new(tls));
+    let (target, findings) = Encoder::default().lower_told(&plan);
     let admin = shown(&target, Type::Listener, "system_envoy_admin");
     check(
         &admin,
@@ -358,8 +360,8 @@ fn the_key_of_the_admin_interface_is_out_of_reach() {
         listed(&admin, "/filterChains/1/filters/0/typedConfig/httpFilters"),
         ["envoy.filters.http.router"]
     );
-    assert_eq!(problems.len(), 1, "{problems:?}");
-    assert_eq!(problems[0].code, Code::PatchNotApplied);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].code, Code::PatchNotApplied);
 }
 
 #[test]
@@ -368,7 +370,8 @@ fn a_value_that_is_none_of_envoys_is_refused_when_it_is_written() {
         let document = json!({ "type": "MeshProxyPatch", "mesh": "default", "name": "p",
             "spec": { "default": { "appendModifications": [modification] } } });
         let draft = format::parse(document).unwrap().draft;
-        let (mut found, mut warnings) = (draft.validate(), Vec::new());
+        let mut found = draft.validate();
+        let mut warnings = Vec::new();
         patch::check(&draft, &mut found, &mut warnings);
         (found.to_string(), warnings)
     };
@@ -441,7 +444,9 @@ fn ask(port: u16, path: &str) -> String {
 
 #[test]
 fn a_real_envoy_does_what_patches_say() {
-    let (outbound, extra, inbound) = (free_port(), free_port(), free_port());
+    let outbound = free_port();
+    let extra = free_port();
+    let inbound = free_port();
     let app = application("one");
     let service = format!(
         "type: MeshService\nmesh: default\nname: one\nspec:\n  selector: {{ dataplaneTags: {{ kuma.io/service: one }} }}\n\
@@ -474,7 +479,7 @@ fn a_real_envoy_does_what_patches_say() {
     ]));
     for (traits, names) in [(traits("web"), ClusterNames::LEGACY), (unified("web"), ClusterNames::UNIFIED)] {
         let plan = plan(&[PLAIN, &service, &web, &patch], &plan::ProxyTraits { admin_port: 0, ..traits });
-        assert_eq!((plan.problems.as_slice(), patch::problems(&plan).as_slice()), (&[][..], &[][..]));
+        assert_eq!((plan.findings().as_slice(), patch::findings(&plan).as_slice()), (&[][..], &[][..]));
         let _envoy = Live::start(&plan, names);
         let answer = ask(outbound, "/");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");

@@ -1,4 +1,4 @@
-//! Who may call, as Envoy decides it.
+//! Permissions as Envoy decides them.
 
 use policy::{ClientMatch, Effect, Permissions, Rule};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn filter(protocol: &str, rules: Vec<Rule>) -> Value {
         "inbound: [{{ port: 80, tags: {{ kuma.io/service: web, kuma.io/protocol: {protocol} }} }}]"
     ));
     let mut plan = plan(&[SECURED, &web], &unified("web"));
-    plan.inbounds[0].permissions = Some(Permissions { rules });
+    plan.own.inbounds[0].permissions = Some(Permissions { rules });
     let listener = shown(&envoy::Encoder::default().lower(&plan), Type::Listener, "self_80");
     let first = &listener["filterChains"][0]["filters"][0]["typedConfig"];
     if protocol == "tcp" { first.clone() } else { first["httpFilters"][0]["typedConfig"].clone() }
@@ -142,9 +142,11 @@ fn the_filter_grows_with_the_rules_and_no_faster() {
             (0..count).map(|i| rule(tags(&[("kuma.io/service", &format!("s{i:04}"))]), Effect::Allow, i));
         let web = web("inbound: [{ port: 80, tags: { kuma.io/service: web } }]");
         let mut plan = plan(&[SECURED, &web], &unified("web"));
-        plan.inbounds[0].permissions = Some(Permissions { rules: rules.collect() });
+        plan.own.inbounds[0].permissions = Some(Permissions { rules: rules.collect() });
         envoy::Encoder::default().lower(&plan).of(Type::Listener).get("self_80").unwrap().body().len()
     };
-    let (empty, thousand, two) = (many(0), many(1000), many(2000));
+    let empty = many(0);
+    let thousand = many(1000);
+    let two = many(2000);
     assert!(two - empty < (thousand - empty) * 21 / 10, "{empty} {thousand} {two}");
 }

@@ -95,11 +95,12 @@ fn time(conf: &Value, pointer: &str, default: Duration) -> Duration {
 fn check(written: &[Written], question: Question, plan: &ProxyPlan, outbound: usize) {
     let says = |kind: &str| conf(written, kind, question).map(|(conf, _)| conf);
     let or_nothing = |kind: &str| says(kind).unwrap_or_default();
-    let outbound = &plan.outbounds[outbound];
+    let outbound = &plan.outgoing.outbounds[outbound];
     let Routing::Requests(routes) = &outbound.routing else { panic!("it is HTTP") };
     let is_asked = |route: &&Route| route.origin.is_some() == question.route.is_some();
     let route = routes.iter().find(is_asked).unwrap();
-    let (times, second) = (or_nothing("MeshTimeout"), Duration::from_secs(1));
+    let times = or_nothing("MeshTimeout");
+    let second = Duration::from_secs(1);
     assert_eq!(route.timeouts.request, time(&times, "/http/requestTimeout", 15 * second));
     assert_eq!(route.timeouts.stream_idle, time(&times, "/http/streamIdleTimeout", 1800 * second));
     let retries = or_nothing("MeshRetry")["http"].clone();
@@ -115,7 +116,8 @@ fn check(written: &[Written], question: Question, plan: &ProxyPlan, outbound: us
     if question.route.is_some() {
         return;
     }
-    let backend = plan.backends.iter().find(|backend| backend.destination == outbound.destination).unwrap();
+    let backend =
+        plan.outgoing.backends.iter().find(|backend| backend.destination == outbound.destination).unwrap();
     assert_eq!(backend.timeouts.connect, time(&times, "/connectionTimeout", 5 * second));
     assert_eq!(backend.timeouts.idle, time(&times, "/idleTimeout", 3600 * second));
     let breaker = backend.breaker.as_ref().map(|conf| serde_json::to_value(&**conf).unwrap());
@@ -128,11 +130,11 @@ fn check(written: &[Written], question: Question, plan: &ProxyPlan, outbound: us
 }
 
 #[test]
-fn random_policies_about_calls_are_planned_as_a_naive_reading_says_and_envoy_takes_them() {
+fn random_policies_are_planned_as_a_naive_reading_and_envoy_takes_them() {
     for seed in 0..CASES {
         let written = random_policies(&mut StdRng::seed_from_u64(seed));
         let plan = planned(&written);
-        assert_eq!(plan.outbounds.len(), 5);
+        assert_eq!(plan.outgoing.outbounds.len(), 5);
         for (i, question) in questions().into_iter().enumerate() {
             let outcome = std::panic::catch_unwind(|| check(&written, question, &plan, i / 2));
             assert!(outcome.is_ok(), "seed {seed}: {question:?}\n{written:#?}");

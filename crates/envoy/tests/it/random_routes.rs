@@ -1,7 +1,7 @@
 //! A route that is accepted when written is accepted by a real Envoy.
 //!
-//! Routes are made of pieces that are valid, almost valid and wrong, by a seed. Which of them are refused is not
-//! asked here, only that a fair part is.
+//! Routes are made of pieces that are valid, almost valid and wrong, by a seed. The test does not ask which
+//! of them are refused, only that a fair part is.
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use resources::format;
@@ -192,7 +192,7 @@ fn route(rules: &[Value]) -> Value {
            "spec": {"to": [{"targetRef": target, "rules": rules}]}})
 }
 
-/// Whether a control plane accepts a route when it is written.
+/// A control plane accepts the route when it is written.
 fn accepted(rule: &Value) -> bool {
     format::parse(route(std::slice::from_ref(rule))).is_ok_and(|parsed| parsed.draft.validate().is_empty())
 }

@@ -36,13 +36,15 @@ fn started(policies: &[&str], inbounds: &Value) -> Live {
     let proxy = backend(inbounds);
     let documents: Vec<&str> = [PLAIN].into_iter().chain(policies.iter().copied()).chain([&*proxy]).collect();
     let plan = plan(&documents, &ProxyTraits { admin_port: 0, ..unified("web") });
-    assert_eq!(plan.problems, []);
+    assert_eq!(plan.findings(), []);
     Live::start(&plan, ClusterNames::UNIFIED)
 }
 
 #[test]
 fn requests_over_the_limit_get_the_status_and_the_headers_of_the_policy() {
-    let (usual, own, free) = (free_port(), free_port(), free_port());
+    let usual = free_port();
+    let own = free_port();
+    let free = free_port();
     let rate = "requestRate: { num: 3, interval: 1h }";
     let answer = "onRateLimit: { status: 423, headers: { set: [{ name: x-limited, value: 100% }], \
         add: [{ name: x-added, value: 'a, b' }, { name: retry-after, value: '10' }] } }";
@@ -60,7 +62,8 @@ fn requests_over_the_limit_get_the_status_and_the_headers_of_the_policy() {
     );
     let statuses = |port: u16| {
         // What is counted is the same for every connection.
-        let (mut one, mut two) = (Caller::of(port), Caller::of(port));
+        let mut one = Caller::of(port);
+        let mut two = Caller::of(port);
         [one.get(), two.get(), one.get(), two.get()].map(|answer| answer.status)
     };
     assert_eq!(statuses(usual), ["503", "503", "503", "429"]);
@@ -77,7 +80,8 @@ fn requests_over_the_limit_get_the_status_and_the_headers_of_the_policy() {
 
 #[test]
 fn connections_over_the_limit_are_closed() {
-    let (tcp, http) = (free_port(), free_port());
+    let tcp = free_port();
+    let http = free_port();
     let rule = "{ default: { local: { tcp: { connectionRate: { num: 2, interval: 1h } } } } }";
     let application = greeting_application();
     let envoy = started(
@@ -134,7 +138,7 @@ fn clients_have_the_limits_of_the_most_specific_rule_about_them() {
 }
 
 #[test]
-fn limits_and_timeouts_tell_the_same_client_apart_by_what_each_of_them_asks() {
+fn limits_and_timeouts_tell_clients_apart_by_their_own_matches() {
     let timeouts = "type: MeshTimeout\nmesh: default\nname: t\nspec:\n  rules:\n\
         \x20   - { default: { http: { requestTimeout: 0s, streamIdleTimeout: 0s } } }\n\
         \x20   - { matches: [{ spiffeID: { type: Exact, value: 'spiffe://default/hasty' } }], \

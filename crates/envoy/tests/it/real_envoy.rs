@@ -43,8 +43,8 @@ fn decoded<M: Message + Default>(target: &Target, kind: Type) -> Vec<M> {
     target.of(kind).values().map(|encoded| M::decode(&*encoded.body()).unwrap()).collect()
 }
 
-/// Everything the proxy gets, as a configuration that needs no control plane. What is discovered later
-/// (endpoints, secrets) is in it as well, so that Envoy reads that too.
+/// Everything the proxy gets, as a configuration that needs no control plane. Resources that it discovers
+/// later (endpoints, secrets) are in it as well, so that Envoy reads these too.
 fn static_bootstrap(target: &Target) -> bootstrap::Bootstrap {
     let mut clusters: Vec<Cluster> = decoded(target, Type::Cluster);
     let assignments: Vec<ClusterLoadAssignment> = decoded(target, Type::Endpoint);
@@ -109,14 +109,14 @@ pub fn check(plan: &ProxyPlan) {
     assert!(!said.to_lowercase().contains("deprecated"), "{said}");
 }
 
-/// What Envoy says about everything a proxy is sent; the error is why it refuses that.
+/// Returns Envoy's output about all resources of a proxy; the error is the reason of a refusal.
 pub fn judged(plan: &ProxyPlan) -> Result<String, String> {
     let encoder = Encoder::default();
     let mut target = encoder.lower(plan);
     let (certificate, key) = certificate();
-    if let Some(names) = plan.security.as_ref().map(|security| &security.secrets) {
-        target.insert(Type::Secret, encoder.secret(&names.identity, &certificate, &key));
-        target.insert(Type::Secret, encoder.authorities(&names.authorities, &certificate));
+    if let Some(names) = plan.own.security.as_ref().map(|security| &security.secrets) {
+        target.insert(Type::Secret, encoder.secret(&names.identity.name(), &certificate, &key));
+        target.insert(Type::Secret, encoder.authorities(names.authorities.name(), &certificate));
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bootstrap.pb");
@@ -198,12 +198,12 @@ fn envoy_accepts_what_is_generated_for_every_kind_of_mesh() {
             for redirected in ["", "transparentProxying: {}\n"] {
                 let web = web(&format!("{INBOUNDS}{OUTBOUNDS}{redirected}"));
                 let mut plan = plan(&[mesh, BACKEND, OUTSIDE, &web], &traits);
-                assert_eq!(plan.problems, []);
+                assert_eq!(plan.findings(), []);
                 let (certificate, key) = certificate();
                 let authority = certificate.clone();
-                plan.admin.as_mut().unwrap().tls =
+                plan.own.admin.as_mut().unwrap().tls =
                     Some(Arc::new(AdminTls { certificate, key, authority: authority.into() }));
-                for inbound in &mut plan.inbounds {
+                for inbound in &mut plan.own.inbounds {
                     inbound.permissions = inbound.permissions.as_ref().map(|_| every_kind_of_rule());
                 }
                 check(&plan);

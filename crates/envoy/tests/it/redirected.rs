@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
+use plan::ProxyTraits;
 use topology::{MeshSnapshot, VirtualHost, VirtualPort};
 
 use crate::{
@@ -41,7 +42,7 @@ pub fn add_hosts(snapshot: &mut MeshSnapshot) {
 }
 
 #[test]
-fn a_real_envoy_leads_virtual_addresses_to_what_they_stand_for_and_no_others() {
+fn a_real_envoy_serves_its_virtual_addresses_and_no_others() {
     let port = saying(("127.54.0.1", 0), "v1").port();
     saying(("127.54.0.2", port), "v2");
     let closed = format!("{PLAIN}networking: {{ outbound: {{ passthrough: false }} }}\n");
@@ -62,5 +63,37 @@ fn a_real_envoy_leads_virtual_addresses_to_what_they_stand_for_and_no_others() {
             assert_eq!(heard("241.0.0.1:80"), if by_service { "v1" } else { "" }, "{redirection}");
             assert_eq!(heard("240.0.0.2:80"), "", "{redirection}: at no other port");
         }
+    }
+}
+
+#[test]
+fn envoy_answers_at_ipv6_virtual_addresses_under_their_ipv4_names() {
+    let port = saying(("127.55.0.1", 0), "v1").port();
+    saying(("127.55.0.2", port), "v2");
+    let closed = format!("{PLAIN}networking: {{ outbound: {{ passthrough: false }} }}\n");
+    let documents = documents(port).replace("127.54.", "127.55.");
+    for (traits, stats) in [
+        (traits("web"), "listener.240.0.0.2_8080.downstream_cx_total: 2"),
+        (unified("web"), ".downstream_cx_total: 2"),
+    ] {
+        let traits = ProxyTraits { ipv6_routed: true, ..traits };
+        let world = World::of_both_versions(&traits, &[&closed, &documents], |snapshot| {
+            add_hosts(snapshot);
+            snapshot.ipv6_prefix = Some("fd00:240::/96".parse().unwrap());
+        });
+        for (at, expected) in [
+            ("240.0.0.2:8080", "v2"),
+            ("[fd00:240::f000:2]:8080", "v2"),
+            ("241.0.0.1:80", "v1"),
+            ("[fd00:240::f100:1]:80", "v1"),
+            ("[fd00:240::f000:2]:80", ""),
+            ("[fd00:241::f000:2]:8080", ""),
+        ] {
+            let answer = world.say(at.parse().unwrap(), b"hello\n");
+            assert_eq!(answer.rsplit("\r\n").next().unwrap_or_default(), expected, "{at}");
+        }
+        let listeners = world.admin("/stats?usedonly&filter=^listener");
+        assert!(listeners.contains(stats), "{listeners}");
+        assert!(!listeners.contains("fd00"), "{listeners}");
     }
 }

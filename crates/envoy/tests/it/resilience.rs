@@ -1,4 +1,4 @@
-//! What is tried again, and who gets no more.
+//! Retries, and endpoints that get no more traffic.
 
 use std::{
     io::{Read, Write},
@@ -16,7 +16,7 @@ use xds::Type;
 use crate::{
     enforcement::free_port,
     live::Live,
-    pair::Pair,
+    pair::ServiceOfTwo,
     real_envoy,
     support::{BACKEND, PLAIN, plan, unified, web},
     traffic::{World, application},
@@ -32,7 +32,7 @@ const CALLS: &str = "outbound:\n\
     - { port: 10003, tags: { kuma.io/service: backend } }\n\
     inbound: [{ port: 80, servicePort: 8080, name: own, tags: { kuma.io/service: web, kuma.io/protocol: http } }]";
 
-/// What all new meshes have.
+/// Policies of all new meshes.
 const DEFAULTS: &str = r#"
 type: MeshRetry
 mesh: default
@@ -248,7 +248,8 @@ fn envoy_accepts_every_word_about_retries_and_limits() {
 
 /// A service with two endpoints, one of which does not listen.
 fn half_dead(protocol: &str, policies: &str, outbound: u16) -> ProxyPlan {
-    let (port, application) = (free_port(), application("one"));
+    let port = free_port();
+    let application = application("one");
     let tags = format!("tags: {{ kuma.io/service: one, kuma.io/protocol: {protocol} }}");
     let service = format!(
         "type: MeshService\nmesh: default\nname: one\nspec:\n\
@@ -270,7 +271,7 @@ fn half_dead(protocol: &str, policies: &str, outbound: u16) -> ProxyPlan {
 fn world(protocol: &str, policies: &str) -> World {
     let outbound = free_port();
     let plan = half_dead(protocol, policies, outbound);
-    assert_eq!(plan.backends[0].endpoints.0.len(), 2);
+    assert_eq!(plan.outgoing.backends[0].endpoints.0.len(), 2);
     World { envoy: Live::start(&plan, ClusterNames::UNIFIED), outbound }
 }
 
@@ -281,7 +282,7 @@ fn a_dead_endpoint_is_not_noticed_by_requests_that_are_tried_again() {
     assert_eq!(failed(&world("http", DEFAULTS)), 0);
 }
 
-/// What a connection answers; nothing if it is reset.
+/// Returns the answer to a connection; empty if it is reset.
 fn hello(port: u16) -> String {
     let mut answer = String::new();
     if let Ok(mut socket) = TcpStream::connect(("127.0.0.1", port)) {
@@ -306,7 +307,7 @@ fn a_request_that_fails_is_tried_as_often_as_the_policy_says() {
         ("{ numRetries: 3, retryOn: [Retriable4xx] }", 1),
         ("{ numRetries: 0, retryOn: [5xx] }", 1),
     ] {
-        let pair = Pair::start("http", &yaml_to_all("MeshRetry", &format!("{{ http: {conf} }}")));
+        let pair = ServiceOfTwo::start("http", &yaml_to_all("MeshRetry", &format!("{{ http: {conf} }}")));
         for endpoint in &pair.endpoints {
             endpoint.status.store(507, Ordering::SeqCst);
         }
@@ -329,7 +330,7 @@ fn a_response_with_a_header_that_the_policy_names_is_tried_again() {
         ("retryOn: [Reset]".to_owned(), 1),
     ] {
         let policy = yaml_to_all("MeshRetry", &format!("{{ http: {{ numRetries: 2, {conf} }} }}"));
-        let pair = Pair::start("http", &policy);
+        let pair = ServiceOfTwo::start("http", &policy);
         assert!(pair.ask("/", "").starts_with("HTTP/1.1 200"), "{conf}");
         let asked: usize = pair.endpoints.iter().map(|endpoint| endpoint.asked.load(Ordering::SeqCst)).sum();
         assert_eq!(asked, tries, "{conf}");
@@ -340,7 +341,7 @@ fn a_response_with_a_header_that_the_policy_names_is_tried_again() {
 fn what_is_over_the_limit_of_a_breaker_fails_at_once() {
     let limits = yaml_to_all("MeshCircuitBreaker", "{ connectionLimits: { maxRequests: 1 } }");
     for (policies, status) in [(limits.as_str(), "503"), (PLAIN, "200")] {
-        let pair = Arc::new(Pair::start("http", policies));
+        let pair = Arc::new(ServiceOfTwo::start("http", policies));
         let busy = pair.clone();
         // There is no answer to this one, so it stays open.
         std::thread::spawn(move || busy.ask("/slow", ""));
@@ -359,7 +360,7 @@ fn what_is_over_the_limit_of_a_breaker_fails_at_once() {
 fn an_endpoint_that_fails_again_and_again_is_left_out() {
     let detection = "{ outlierDetection: { baseEjectionTime: 1m, maxEjectionPercent: 100, \
         healthyPanicThreshold: 0, detectors: { totalFailures: { consecutive: 3 } } } }";
-    let pair = Pair::start("http", &yaml_to_all("MeshCircuitBreaker", detection));
+    let pair = ServiceOfTwo::start("http", &yaml_to_all("MeshCircuitBreaker", detection));
     pair.wait_for(&["one", "two"]);
     pair.endpoints[0].status.store(500, Ordering::SeqCst);
     pair.wait_for(&["two"]);

@@ -1,4 +1,4 @@
-//! What a real Envoy does to requests that take a route, seen from both ends.
+//! Treatment of requests that take a route by a real Envoy, seen from both ends.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -59,7 +59,8 @@ impl World {
     /// The proxy calls `called`, and `rules` are the rules for requests to the service `app`.
     fn new(called: &str, rules: &str, traits: &ProxyTraits) -> World {
         let outbound = free_port();
-        let ((one, first), (two, second)) = (application("first"), application("second"));
+        let (one, first) = application("first");
+        let (two, second) = application("second");
         let ports = (free_port(), free_port());
         let inbound = |port: u16, application: u16, version: &str| {
             format!(
@@ -82,7 +83,7 @@ impl World {
             inbound(ports.1, two, "v2")
         ));
         let plan = plan(&[PLAIN, &service, &route, &web], &ProxyTraits { admin_port: 0, ..traits.clone() });
-        assert_eq!(plan.problems, []);
+        assert_eq!(plan.findings(), []);
         let names = if traits.unified_naming { ClusterNames::UNIFIED } else { ClusterNames::LEGACY };
         World { _envoy: Live::start(&plan, names), outbound, first, second }
     }

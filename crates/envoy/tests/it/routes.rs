@@ -1,4 +1,4 @@
-//! Which way requests and connections go.
+//! Routes of requests and connections.
 
 use serde_json::{Value, json};
 use xds::{Target, Type};
@@ -185,10 +185,8 @@ fn paths_and_hosts_are_rewritten() {
         &rewrite("type: ReplacePrefixMatch, replacePrefixMatch: v2"),
         &[&[("/route/prefixRewrite", json!("/v2"))], &[("/route/prefixRewrite", json!("/v2/"))]],
     );
-    let (whole, matched) = (
-        rewrite("type: ReplaceFullPath, replaceFullPath: /a"),
-        rewrite("type: ReplacePrefixMatch, replacePrefixMatch: /b"),
-    );
+    let whole = rewrite("type: ReplaceFullPath, replaceFullPath: /a");
+    let matched = rewrite("type: ReplacePrefixMatch, replacePrefixMatch: /b");
     let none = Value::Null;
     check_filter(
         v1,

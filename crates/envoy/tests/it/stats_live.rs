@@ -1,4 +1,4 @@
-//! What a real Envoy counts is listed under the right names, in both schemes.
+//! Statistics of a real Envoy are listed under the right names, in both schemes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ networking:
 ";
 const DATAPLANE: &str = "kri_dp_default_east__web_";
 
-/// What Envoy counts of itself and of nothing it was sent.
+/// Statistics of Envoy itself, and of nothing it was sent.
 const OWN: &[&str] = &[
     "admin",
     "async-client",
@@ -56,7 +56,7 @@ const OWN: &[&str] = &[
 /// Lines of objects: `<class> <name> [= <kri>]: <families>`, without what Envoy counts of itself.
 fn counted(traits: &ProxyTraits, names: ClusterNames) -> Vec<String> {
     let plan = plan(&[SECURED, BACKEND, WEB], traits);
-    assert_eq!(plan.problems, []);
+    assert_eq!(plan.findings(), []);
     let live = Live::start(&plan, names);
     let text = live.get("/stats");
     let known = meanings(&plan, &DATAPLANE.parse().unwrap());

@@ -10,7 +10,7 @@ use envoy::{
     bootstrap::ClusterNames,
     stats::{StatValue, summary},
 };
-use plan::{Names, ProxyPlan, ProxyTraits, Refusal, Stub, meanings};
+use plan::{NamingScheme, PolicyRefusal, ProxyPlan, ProxyTraits, Stub, meanings};
 
 use crate::{
     enforcement::free_port,
@@ -33,13 +33,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn with_stub(traits: &ProxyTraits, refusals: &[(&str, bool, &[SocketAddr])]) -> ProxyPlan {
     let mut plan = plan(&[PLAIN, WEB], traits);
-    let refusal = |&(decided_by, denied, addresses): &(&str, bool, &[SocketAddr])| Refusal {
+    let refusal = |&(decided_by, denied, addresses): &(&str, bool, &[SocketAddr])| PolicyRefusal {
         decided_by: decided_by.parse().unwrap(),
         denied,
         addresses: addresses.iter().map(|address| (address.ip(), address.port())).collect(),
     };
-    plan.stub = Some(Stub {
-        names: Names::chosen(traits.unified_naming).stub(),
+    plan.outgoing.stub = Some(Stub {
+        names: NamingScheme::chosen(traits.unified_naming).stub(),
         bind: true,
         ipv6: true,
         client: "web".to_owned(),
@@ -48,7 +48,7 @@ fn with_stub(traits: &ProxyTraits, refusals: &[(&str, bool, &[SocketAddr])]) -> 
     plan
 }
 
-/// What comes back, and whether the connection was reset.
+/// Returns the answer, and true if the connection was reset.
 fn say(to: SocketAddr, words: &str) -> (String, bool) {
     let mut socket = TcpStream::connect(to).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -64,9 +64,12 @@ fn ask(to: SocketAddr, host: &str) -> String {
 }
 
 #[test]
-fn requests_are_refused_in_the_name_of_what_decides_and_everything_else_is_reset_and_counted() {
+fn requests_are_refused_by_name_and_other_traffic_is_reset_and_counted() {
     let at = |ip: &str| SocketAddr::new(ip.parse::<IpAddr>().unwrap(), free_port());
-    let (denied, also, open, v6) = (at("127.56.0.1"), at("127.56.0.2"), at("127.56.0.3"), at("::1"));
+    let denied = at("127.56.0.1");
+    let also = at("127.56.0.2");
+    let open = at("127.56.0.3");
+    let v6 = at("::1");
     for (traits, names) in [(traits("web"), ClusterNames::LEGACY), (unified("web"), ClusterNames::UNIFIED)] {
         let plan = with_stub(&traits, &[(MESH, false, &[open, v6]), (POLICY, true, &[denied, also])]);
         let live = Live::start(&plan, names);
@@ -91,9 +94,10 @@ fn requests_are_refused_in_the_name_of_what_decides_and_everything_else_is_reset
         let text = live.get("/stats");
         let dataplane = "kri_dp_default_east__web_".parse().unwrap();
         let counted = summary(&text, &meanings(&plan, &dataplane), traits.unified_naming);
-        let (name, class) = match traits.unified_naming {
-            true => ("system_trimmed_outbound", "system"),
-            false => ("outbound_trimmed", "legacy"),
+        let (name, class) = if traits.unified_naming {
+            ("system_trimmed_outbound", "system")
+        } else {
+            ("outbound_trimmed", "legacy")
         };
         let object = &counted.resources[name];
         assert_eq!(object.class, class);
@@ -107,12 +111,12 @@ fn a_real_envoy_takes_a_stub_of_a_thousand_addresses() {
     let at = |i: u16| SocketAddr::from(([241, 0, i.to_be_bytes()[0], i.to_be_bytes()[1]], 80));
     let all: Vec<SocketAddr> = (0..1000).map(at).collect();
     let mut plan = with_stub(&unified("web"), &[(MESH, false, &all)]);
-    plan.stub.iter_mut().for_each(|stub| stub.bind = false);
+    plan.outgoing.stub.iter_mut().for_each(|stub| stub.bind = false);
     real_envoy::check(&plan);
 }
 
 #[test]
-fn redirected_calls_to_what_permissions_trim_are_answered_and_the_rest_goes_on() {
+fn redirected_calls_to_trimmed_destinations_are_answered_and_others_pass() {
     let port = saying(("127.54.0.1", 0), "v1").port();
     saying(("127.54.0.2", port), "v2");
     let trimmed = "labels: { reachability.kuma.io/mode: enforce, reachability.kuma.io/stub: 'true' }\n";

@@ -99,9 +99,9 @@ fn lines_for_a_server_go_through_the_agents_pipe_with_their_address() {
         )
     );
     let plan = plan(&[PLAIN, BACKEND, &both_ways(plain), &web(CALLS)], &with_work_dir(unified("web"), ""));
-    let problems: Vec<String> = plan.problems.iter().map(ToString::to_string).collect();
+    let findings: Vec<String> = plan.findings().iter().map(ToString::to_string).collect();
     assert_eq!(
-        problems,
+        findings,
         ["logs cannot be sent to 10.0.0.1:5000: the proxy's agent did not say where its work directory is"]
     );
 }
@@ -172,22 +172,22 @@ fn referring(backend: &str, traits: &ProxyTraits) -> ProxyPlan {
 
 /// The name and the address of each collector, and whether it speaks HTTP/2 and TLS.
 fn collectors(plan: &ProxyPlan) -> Vec<String> {
-    let shown = plan.collectors.iter();
+    let shown = plan.own.collectors.iter();
     shown.map(|c| format!("{} {}:{} {} {}", c.cluster, c.host, c.port, c.http2, c.tls.is_some())).collect()
 }
 
 #[test]
 fn a_collector_is_found_by_labels_and_missed_when_it_is_not_there() {
     let missing = referring("type: Mesh\nname: other", &unified("web"));
-    assert!(missing.collectors.is_empty() && missing.tracing.is_none());
-    assert!(missing.outbounds.iter().all(|outbound| outbound.logs.is_empty()));
-    let problems = missing.problems.iter().map(|problem| {
-        let about = problem.about.as_ref().unwrap();
-        format!("{} {about}: {problem}", problem.code)
+    assert!(missing.own.collectors.is_empty() && missing.own.tracing.is_none());
+    assert!(missing.outgoing.outbounds.iter().all(|outbound| outbound.logs.is_empty()));
+    let findings = missing.findings().into_iter().map(|finding| {
+        let about = finding.about.as_ref().unwrap();
+        format!("{} {about}: {finding}", finding.code)
     });
     let why = "there is no MeshOpenTelemetryBackend with the labels {\"team\": \"obs\"} in the mesh";
     assert_eq!(
-        problems.collect::<Vec<_>>(),
+        findings.collect::<Vec<_>>(),
         [
             format!(
                 "unknown-collector kri_mal_default___logs_: logs cannot be sent to MeshOpenTelemetryBackend: {why}"
@@ -212,12 +212,12 @@ fn a_collector_is_found_by_labels_and_missed_when_it_is_not_there() {
 }
 
 #[test]
-fn a_collector_at_the_port_of_https_is_verified_by_the_authorities_of_the_machine() {
+fn a_collector_at_the_https_port_is_verified_by_system_authorities() {
     let secure = otel_backend("{ protocol: http, endpoint: { address: otel, port: 443, path: /in } }");
     let with_authorities =
         ProxyTraits { system_ca_path: Some("/etc/ssl/ca.pem".to_owned()), ..unified("web") };
     let planned = referring(&secure, &with_authorities);
-    assert_eq!(planned.problems, []);
+    assert_eq!(planned.findings(), []);
     assert_eq!(
         collectors(&planned),
         [
@@ -241,12 +241,12 @@ fn a_collector_at_the_port_of_https_is_verified_by_the_authorities_of_the_machin
     );
     real_envoy::check(&referring(&otel_backend("{ protocol: http }"), &unified("web")));
     let unverified = referring(&secure, &unified("web"));
-    assert!(unverified.collectors.is_empty() && unverified.tracing.is_none());
-    assert!(unverified.problems.iter().all(|problem| problem.to_string().contains("cannot be verified")));
+    assert!(unverified.own.collectors.is_empty() && unverified.own.tracing.is_none());
+    assert!(unverified.findings().iter().all(|finding| finding.to_string().contains("cannot be verified")));
 }
 
 #[test]
-fn rules_about_the_same_clients_override_each_other_and_others_stand_beside() {
+fn rules_about_the_same_clients_override_each_other_and_no_others() {
     let rule = |matches: &str, path: &str| {
         format!("{{ {matches} default: {{ backends: [{{ type: File, file: {{ path: {path} }} }}] }} }}")
     };

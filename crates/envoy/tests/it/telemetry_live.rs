@@ -32,7 +32,8 @@ pub fn wait_for_line(path: &Path, what: impl Fn(&str) -> bool) -> String {
 
 #[test]
 fn logs_of_all_backends_arrive() {
-    let (folder, collector) = (tempfile::tempdir().unwrap(), Collector::start().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let collector = Collector::start().unwrap();
     let at = |name: &str| folder.path().join(name);
     let policies = both_ways(&format!(
         "{{ type: File, file: {{ path: '{}' }} }}, \

@@ -32,7 +32,8 @@ fn policy(conf: &str) -> String {
 
 /// An inbound of a mesh under a MeshTLS with this conf, and where it listens.
 fn serving(mesh: &str, conf: &str) -> (Running, SocketAddr) {
-    let (port, admin) = (free_port(), free_port());
+    let port = free_port();
+    let admin = free_port();
     let dataplane = web(&format!(
         "inbound: [{{ name: main, address: 127.0.0.1, port: {port}, servicePort: {NOBODY}, tags: {{ kuma.io/service: web, kuma.io/protocol: http }} }}]"
     ));
@@ -115,7 +116,8 @@ fn only_the_ciphers_of_the_policy_are_negotiated() {
     let (running, inbound) = serving(SECURED, ciphers);
     let cipher =
         |wanted: &str| negotiated(&running, inbound, &["-tls1_2", "-cipher", wanted]).map(|(_, it)| it);
-    let (allowed, other) = ("ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-ECDSA-AES128-GCM-SHA256");
+    let allowed = "ECDHE-ECDSA-AES256-GCM-SHA384";
+    let other = "ECDHE-ECDSA-AES128-GCM-SHA256";
     assert_eq!(cipher(allowed).as_deref(), Some(allowed), "the same for the keys that proxies have");
     assert_eq!(cipher(other), None);
 }
@@ -142,7 +144,7 @@ fn what_a_proxy_calls_is_called_with_the_same_versions_and_ciphers() {
 }
 
 #[test]
-fn what_is_believed_is_told_by_trust_domain_and_every_inbound_asks_for_one_of_them() {
+fn authorities_are_by_trust_domain_and_inbounds_require_one_of_them() {
     let bundle = [("domain-1", "123\n456"), ("domain-2", "789")];
     let bundle = bundle.map(|(domain, pem)| (domain.to_owned(), pem.to_owned()));
     let secret = Encoder::default().trust_bundle("system_trust_bundle", &bundle);
@@ -180,15 +182,18 @@ fn what_is_believed_is_told_by_trust_domain_and_every_inbound_asks_for_one_of_th
 }
 
 #[test]
-fn clients_of_every_trust_domain_that_is_believed_are_let_in_and_others_are_not() {
-    let (port, admin) = (free_port(), free_port());
+fn clients_of_every_trusted_domain_are_let_in_and_others_are_not() {
+    let port = free_port();
+    let admin = free_port();
     let serving = web(&format!(
         "inbound: [{{ name: main, address: 127.0.0.1, port: {port}, servicePort: {NOBODY}, tags: {{ kuma.io/service: web, kuma.io/protocol: http }} }}]"
     ));
     let traits = plan::ProxyTraits { admin_port: 0, ..unified("web") };
     let plan = plan(&[SECURED, TRUST, ALLOW_ALL, &serving], &traits);
     let running = Running::of(&plan, ([127, 0, 0, 1], port).into(), admin);
-    let (own, other, stranger) = (&running.authority, &running.other, &Authority::fresh());
+    let own = &running.authority;
+    let other = &running.other;
+    let stranger = &Authority::fresh();
     for (signer, uri, is_let_in) in [
         (own, "spiffe://default/a", true),
         (other, "spiffe://td/b", true),

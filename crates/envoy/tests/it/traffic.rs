@@ -75,7 +75,7 @@ impl World {
     fn calling(called: &str, protocol: &str, policies: &str, traits: &ProxyTraits) -> World {
         let outbound = free_port();
         let plan = planned(protocol, policies, traits, &format!("port: {outbound}, {called}"));
-        assert_eq!(plan.problems, []);
+        assert_eq!(plan.findings(), []);
         let names = if traits.unified_naming { ClusterNames::UNIFIED } else { ClusterNames::LEGACY };
         World { envoy: Live::start(&plan, names), outbound }
     }
@@ -124,7 +124,8 @@ fn planned(protocol: &str, policies: &str, traits: &ProxyTraits, outbound: &str)
     let mut documents = vec![PLAIN.to_owned(), policies.to_owned()];
     let mut inbounds = Vec::new();
     for name in ["one", "two"] {
-        let (port, application) = (free_port(), application(name));
+        let port = free_port();
+        let application = application(name);
         inbounds.push(format!(
             "{{ name: {name}, address: 127.0.0.1, port: {port}, servicePort: {application}, \
              tags: {{ kuma.io/service: {name}, kuma.io/protocol: {protocol} }} }}"
@@ -229,7 +230,7 @@ fn a_policy_with_a_route_at_the_top_limits_the_requests_of_that_route() {
 }
 
 #[test]
-fn an_application_that_takes_longer_than_it_may_is_given_up_by_its_own_proxy() {
+fn a_slow_application_is_given_up_by_its_own_proxy() {
     let policy = "type: MeshTimeout\nmesh: default\nname: short\nspec:\n\
         \x20 rules: [{ default: { http: { requestTimeout: 100ms } } }]\n\
         \x20 to: [{ targetRef: { kind: Mesh }, default: { http: { requestTimeout: 0s } } }]\n";

@@ -7,7 +7,7 @@ use xds::{Target, Type};
 
 use crate::support::plan;
 
-/// What the proxy gets.
+/// Returns the resources of the proxy.
 #[track_caller]
 pub fn target(documents: &[&str], traits: &ProxyTraits) -> Target {
     Encoder::default().lower(&plan(documents, traits))

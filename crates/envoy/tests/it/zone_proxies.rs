@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use envoy::{Encoder, bootstrap::ClusterNames};
-use plan::{ProxyKind, ProxyTraits, ZoneClass, ZoneProxy};
+use envoy::{ClassPart, Encoder, bootstrap::ClusterNames};
+use plan::{OwnPlan, ProxyKind, ProxyTraits, SharedPlan, ZoneClass, ZonePlan, ZoneProxy, ZoneProxyKind};
 use resources::{Key, Kind, naming::sni};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, pki_types::ServerName};
 use serde_json::Value;
@@ -46,7 +46,8 @@ fn server(name: &'static str) -> u16 {
     port
 }
 
-/// Who answers to the beginning of a TLS connection for a server name; empty without an answer.
+/// Returns the server that answers the beginning of a TLS connection for a server name; empty without an
+/// answer.
 fn who(port: u16, server_name: &str) -> String {
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
@@ -65,34 +66,38 @@ fn who(port: u16, server_name: &str) -> String {
 }
 
 /// The Envoy of a zone proxy, and its port.
-fn start(kind: ProxyKind, documents: &[&str], traits: ProxyTraits) -> (Live, u16) {
+fn start(kind: ZoneProxyKind, documents: &[&str], traits: ProxyTraits) -> (Live, u16) {
     let port = free_port();
     (start_at(kind, documents, traits, ("127.0.0.1", port)), port)
 }
 
 /// The Envoy of a zone proxy that listens there.
-pub fn start_at(kind: ProxyKind, documents: &[&str], traits: ProxyTraits, place: (&str, u16)) -> Live {
+pub fn start_at(kind: ZoneProxyKind, documents: &[&str], traits: ProxyTraits, place: (&str, u16)) -> Live {
     let (address, port) = place;
     let proxy = match kind {
-        ProxyKind::Ingress => format!(
+        ZoneProxyKind::Ingress => format!(
             "type: ZoneIngress\nname: gate\nnetworking: {{ address: {address}, port: {port}, \
              advertisedAddress: {address}, advertisedPort: {port} }}"
         ),
-        _ => format!("type: ZoneEgress\nname: gate\nnetworking: {{ address: {address}, port: {port} }}"),
+        ZoneProxyKind::Egress => {
+            format!("type: ZoneEgress\nname: gate\nnetworking: {{ address: {address}, port: {port} }}")
+        }
     };
     let mesh = mesh(&[documents, &[proxy.as_str()]].concat());
-    let traits = ProxyTraits { kind, admin_port: 0, ..traits };
-    let stored = mesh.globals.get(&Key::global(kind.resource(), "gate")).unwrap();
+    let traits = ProxyTraits { kind: ProxyKind::Zone(kind), admin_port: 0, ..traits };
+    let stored = mesh.globals.get(&Key::global(traits.kind.resource(), "gate")).unwrap();
     let own = ZoneProxy::plan(stored, "east", &traits).unwrap();
-    let passage = ZoneClass::of(&traits).passage(&mesh);
-    assert_eq!(passage.problems, []);
-    let (encoder, lanes) = (Encoder::default(), plan::merged(passage.lanes.iter()));
-    let mut target =
-        Target { own: encoder.lower_zone(&own, &lanes), shared: Arc::new(encoder.lower_passage(&passage)) };
-    if let Some(names) = &passage.secrets {
+    let zone_plan = ZoneClass::of(kind, &traits).plan(&mesh);
+    assert_eq!(zone_plan.findings, []);
+    let encoder = Encoder::default();
+    let own = own_resources(&encoder, own, &zone_plan);
+    let secrets = zone_plan.secrets.clone();
+    let (shared, _) = encoder.shared(&SharedPlan::Zone(zone_plan));
+    let mut target = Target { own, shared: Arc::new(shared) };
+    if let Some(names) = &secrets {
         let (certificate, key) = certificate();
-        target.insert(Type::Secret, encoder.secret(&names.identity, &certificate, &key));
-        target.insert(Type::Secret, encoder.authorities(&names.authorities, &certificate));
+        target.insert(Type::Secret, encoder.secret(&names.identity.name(), &certificate, &key));
+        target.insert(Type::Secret, encoder.authorities(names.authorities.name(), &certificate));
     }
     let names = if traits.unified_naming { ClusterNames::UNIFIED } else { ClusterNames::LEGACY };
     Live::with(&target, names, None)
@@ -110,9 +115,10 @@ fn own_service(name: &str, port: u16) -> String {
 
 #[test]
 fn an_ingress_leads_to_services_by_every_name_of_theirs_in_both_schemes() {
-    let (one, two) = (own_service("one", server("one")), own_service("two", server("two")));
+    let one = own_service("one", server("one"));
+    let two = own_service("two", server("two"));
     let check = |traits: ProxyTraits, listener: &str, cluster: &str| {
-        let (envoy, port) = start(ProxyKind::Ingress, &[SECURED, &one, &two], traits);
+        let (envoy, port) = start(ZoneProxyKind::Ingress, &[SECURED, &one, &two], traits);
         for name in ["one", "two"] {
             let kri_form = format!("sni.msvc.default.east.{name}.main");
             for server_name in [format!("new.{name}.example"), format!("old.{name}.example"), kri_form] {
@@ -150,9 +156,9 @@ fn an_ingress_leads_to_services_by_every_name_of_theirs_in_both_schemes() {
 }
 
 #[test]
-fn an_ingress_counts_under_names_that_have_dots_as_its_configuration_writes_them() {
+fn an_ingress_counts_under_dotted_names_as_in_its_configuration() {
     let service = own_service("one", server("one")).replace("name: main", "name: backend-kumahq.com");
-    let (envoy, port) = start(ProxyKind::Ingress, &[SECURED, &service], unified("gate"));
+    let (envoy, port) = start(ZoneProxyKind::Ingress, &[SECURED, &service], unified("gate"));
     assert_eq!(who(port, "new.one.example"), "by one");
     let stats = envoy.get("/stats?usedonly");
     let name = "kri_msvc_default_east__one_backend-kumahq.com";
@@ -165,7 +171,7 @@ fn an_ingress_counts_under_names_that_have_dots_as_its_configuration_writes_them
 
 #[test]
 fn an_ingress_that_leads_nowhere_says_who_it_is() {
-    let (_envoy, port) = start(ProxyKind::Ingress, &[PLAIN], unified("gate"));
+    let (_envoy, port) = start(ZoneProxyKind::Ingress, &[PLAIN], unified("gate"));
     let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     // The listener looks for TLS before it answers.
@@ -199,7 +205,7 @@ fn an_egress_tells_services_of_one_name_in_three_zones_apart() {
     let zones = ["west", "south", "north"].map(|zone| remote(zone, server(zone)));
     let documents = [SECURED, &zones[0], &zones[1], &zones[2], ALL];
     for traits in [unified("gate"), traits("gate")] {
-        let (_envoy, port) = start(ProxyKind::Egress, &documents, traits);
+        let (_envoy, port) = start(ZoneProxyKind::Egress, &documents, traits);
         for zone in ["west", "south", "north"] {
             assert_eq!(who(port, &format!("{zone}.example")), format!("by {zone}"));
         }
@@ -212,10 +218,11 @@ fn an_egress_tells_services_of_one_name_in_three_zones_apart() {
 }
 
 #[test]
-fn an_egress_calls_other_zones_while_one_does_not_answer_and_leaves_that_one_out() {
+fn an_egress_calls_other_zones_and_leaves_out_one_that_is_silent() {
     // Nothing listens there.
-    let (west, south) = (remote("west", free_port()), remote("south", server("south")));
-    let (envoy, port) = start(ProxyKind::Egress, &[SECURED, &west, &south, ALL], unified("gate"));
+    let west = remote("west", free_port());
+    let south = remote("south", server("south"));
+    let (envoy, port) = start(ZoneProxyKind::Egress, &[SECURED, &west, &south, ALL], unified("gate"));
     for _ in 0..40 {
         assert_eq!(who(port, &of_all()), "by south");
     }
@@ -238,7 +245,8 @@ fn clients_do_not_check_an_egress_that_stands_for_several_zones() {
     let web =
         web("outbound: [{ port: 10001, backendRef: { kind: MeshMultiZoneService, name: all, port: 80 } }, \
          { port: 10002, backendRef: { kind: MeshService, name: backend-west, port: 80 } }]");
-    let (west, south) = (remote("west", 1), remote("south", 2));
+    let west = remote("west", 1);
+    let south = remote("south", 2);
     let target = view::target(&[&through, exit, &west, &south, ALL, &web], &unified("web"));
     let endpoints = |cluster: &str| {
         let shown = view::shown(&target, Type::Endpoint, cluster);
@@ -253,15 +261,25 @@ fn clients_do_not_check_an_egress_that_stands_for_several_zones() {
     assert_eq!(unchecked(one), Value::Null);
 }
 
+/// The admin interface and the listener of a zone proxy.
+fn own_resources(encoder: &Encoder, own: ZoneProxy, zone_plan: &ZonePlan) -> xds::OwnResources {
+    let own = OwnPlan::Zone(Box::new(own));
+    let filter_chains = plan::merged(zone_plan.filter_chains.iter());
+    let (mut resources, _) = encoder.own(&own);
+    encoder.put_joint(&mut resources, &own.joint().unwrap(), &ClassPart::FilterChains(filter_chains.into()));
+    resources
+}
+
 /// The chains of filters of an ingress, as Envoy gets them.
 fn chains(documents: &[&str]) -> BTreeSet<String> {
     let gate = "type: ZoneIngress\nname: gate\nnetworking: { address: 127.0.0.1, port: 10001 }";
     let mesh = mesh(&[documents, &[gate]].concat());
-    let traits = ProxyTraits { kind: ProxyKind::Ingress, ..unified("gate") };
+    let traits = ProxyTraits { kind: ProxyKind::INGRESS, ..unified("gate") };
     let stored = mesh.globals.get(&Key::global(Kind::ZoneIngress, "gate")).unwrap();
     let own = ZoneProxy::plan(stored, "east", &traits).unwrap();
-    let lanes = plan::merged(ZoneClass::of(&traits).passage(&mesh).lanes.iter());
-    let target = Target { own: Encoder::default().lower_zone(&own, &lanes), shared: Arc::default() };
+    let own =
+        own_resources(&Encoder::default(), own, &ZoneClass::of(ZoneProxyKind::Ingress, &traits).plan(&mesh));
+    let target = Target { own, shared: Arc::default() };
     let listeners = target.of(Type::Listener);
     let listener = listeners.values().find(|listener| &*listener.name == "self_10001").unwrap();
     let listener = envoy::json::to_json(Type::Listener.url(), &listener.body()).unwrap();
@@ -270,7 +288,7 @@ fn chains(documents: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_server_name_that_comes_or_goes_leaves_the_connections_of_others_alone() {
+fn a_server_name_that_comes_or_goes_keeps_connections_of_others() {
     // Envoy ends connections whose chain of filters is not there any more, and keeps all others.
     let service = own_service("one", 9000);
     let before = chains(&[SECURED, &service]);

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use resources::{Key, Kind, Resource, labels, policy::PolicyPresentation};
 use serde_json::{Value, json};
 use testkit::resource::{complete, mesh};
-use topology::{Change, MeshSnapshot, MeshUpdate, State};
+use topology::{AllMeshes, MeshSnapshot, MeshUpdate, ResourceChange};
 
 use crate::support::line;
 
-/// What the comparison of each policy with each other one finds, as it is defined: without an index, and anew.
+/// Compares each policy with each other one by definition: without an index, and anew.
 fn pairwise(mesh: &MeshSnapshot) -> BTreeSet<String> {
     let real = |policy: &&Arc<Policy>| policy.resource.label(labels::EFFECT) != Some("shadow");
     let all: Vec<&Arc<Policy>> = mesh.policies.values().filter(real).collect();
@@ -36,7 +36,7 @@ fn pairwise(mesh: &MeshSnapshot) -> BTreeSet<String> {
     found
 }
 
-/// Which proxies a policy is for. Roles are those of policies without a namespace, except by zone.
+/// Returns the proxies that a policy is for. Roles are those of policies without a namespace, except by zone.
 fn reach(policy: &Policy) -> Value {
     let resource = &policy.resource;
     json!([policy.view.top, resource.label(labels::ZONE), resource.label(labels::ORIGIN)])
@@ -85,7 +85,7 @@ fn decisions(view: &PolicyView) -> Vec<(String, bool, bool)> {
     from.chain(rules).collect()
 }
 
-/// What the entries about some clients come to: in `from` the last one decides, in `rules` a deny.
+/// Combines the entries about some clients: in `from` the last one decides, in `rules` a deny.
 fn decision(view: &PolicyView, clients: &str) -> Option<bool> {
     let about: Vec<_> = decisions(view).into_iter().filter(|(other, ..)| other == clients).collect();
     let (_, last, in_from) = about.last()?;
@@ -138,7 +138,7 @@ fn contradictions(view: &PolicyView, others: &[&Policy]) -> BTreeSet<String> {
     found
 }
 
-/// What was found by comparing policies.
+/// Returns the findings that come from comparing policies.
 fn compared(findings: &MeshFindings) -> BTreeSet<String> {
     let of_comparing = |code: Code| matches!(code, Code::Shadowed | Code::Contradiction);
     let found = findings.iter().filter(|finding| of_comparing(finding.code)).map(line);
@@ -160,7 +160,7 @@ struct Draft {
     name: usize,
     top: usize,
     labels: usize,
-    /// What each entry is about, and what it says.
+    /// Target of each entry, and its value.
     entries: Vec<(usize, usize)>,
     gone: bool,
 }
@@ -179,7 +179,7 @@ prop_compose! {
 }
 
 impl Draft {
-    fn change(&self) -> Change {
+    fn change(&self) -> ResourceChange {
         let key = Key::new(KINDS[self.kind], "default", &format!("p-{}", self.name));
         if self.gone {
             return (key, None);
@@ -211,7 +211,7 @@ impl Draft {
         }
     }
 
-    /// What it says about a target as an entry of `to` or `from`, and as one of other lists.
+    /// Returns the entry for a target, as one of `to` or `from`, and as one of other lists.
     fn entry(&self, target: usize, value: usize) -> (Value, Value) {
         let service = json!({ "kind": "MeshService", "name": format!("s-{target}") });
         let rule = json!({ "default": { "backendRefs": [{ "kind": "MeshService", "name": "s-1", "weight": value % 2 + 1 }] } });
@@ -257,11 +257,11 @@ proptest! {
     fn what_is_found_is_what_comparing_each_policy_with_each_other_finds(
         history in prop::collection::vec(prop::collection::vec(draft(), 1..4), 1..25),
     ) {
-        let mut state = State::default();
+        let mut state = AllMeshes::default();
         apply(&mut state, [mesh("default", "STRICT")]);
         let mut followed = MeshFindings::of(state.mesh("default").unwrap().clone());
         for step in history {
-            let changes: Vec<Change> = step.iter().map(Draft::change).collect();
+            let changes: Vec<ResourceChange> = step.iter().map(Draft::change).collect();
             for update in state.apply(&changes) {
                 followed.update(update.snapshot.unwrap(), &update.affected);
             }
@@ -273,9 +273,9 @@ proptest! {
     }
 }
 
-fn apply(state: &mut State, resources: impl IntoIterator<Item = Resource>) -> Vec<MeshUpdate> {
+fn apply(state: &mut AllMeshes, resources: impl IntoIterator<Item = Resource>) -> Vec<MeshUpdate> {
     let changes = resources.into_iter().map(|resource| (resource.key.clone(), Some(Arc::new(resource))));
-    state.apply(&changes.collect::<Vec<Change>>())
+    state.apply(&changes.collect::<Vec<ResourceChange>>())
 }
 
 /// A MeshTimeout or MeshTrafficPermission that says the same about each of these.
@@ -291,13 +291,13 @@ fn about(kind: Kind, name: &str, services: impl IntoIterator<Item = String>, val
     complete(Key::new(kind, "default", name), &[], json!({ list: entries }))
 }
 
-fn state_of(policies: impl IntoIterator<Item = Resource>) -> State {
-    let mut state = State::default();
+fn state_of(policies: impl IntoIterator<Item = Resource>) -> AllMeshes {
+    let mut state = AllMeshes::default();
     apply(&mut state, policies.into_iter().chain([mesh("default", "STRICT")]));
     state
 }
 
-fn findings(state: &State) -> MeshFindings {
+fn findings(state: &AllMeshes) -> MeshFindings {
     MeshFindings::of(state.mesh("default").unwrap().clone())
 }
 
@@ -309,7 +309,8 @@ fn policies_about_different_things_cost_what_they_say() {
             let policies = (0..policies).map(|i| about(kind, &format!("p-{i}"), services(i), i));
             findings(&state_of(policies)).compared()
         };
-        let (few, more) = (cost(10, 20), cost(40, 20));
+        let few = cost(10, 20);
+        let more = cost(40, 20);
         assert_eq!(more, 4 * few, "{kind:?}");
         assert!(few <= 10 * 20, "{kind:?}: {few}");
     }
@@ -332,8 +333,9 @@ fn policies_that_share_one_target_are_not_compared_by_their_other_entries() {
 }
 
 #[test]
-fn an_entry_that_changes_is_compared_again_and_the_others_of_its_policy_are_not() {
-    let (policies, entries) = (10, 50);
+fn only_the_changed_entry_of_a_policy_is_compared_again() {
+    let policies = 10;
+    let entries = 50;
     let services = || (0..entries).map(|entry| format!("s-{entry}"));
     let all = (0..policies).map(|i| about(Kind::MeshTimeout, &format!("p-{i}"), services(), i + 1));
     let mut state = state_of(all);

@@ -3,12 +3,12 @@
 use findings::MeshFindings;
 use proptest::prelude::*;
 use resources::Key;
-use topology::{Change, State};
+use topology::{AllMeshes, ResourceChange};
 
 use crate::support::{BACKEND, PLAIN, SECURED, WEB, changes, timeout};
 
 /// Everything that a random history may create, change and delete.
-fn pool() -> Vec<Vec<Change>> {
+fn pool() -> Vec<Vec<ResourceChange>> {
     let to = |name: &str, top: &str, to: &str, conf: &str| {
         timeout(
             name,
@@ -76,7 +76,7 @@ proptest! {
         history in prop::collection::vec((0..25_usize, any::<bool>()), 1..40),
     ) {
         let pool = pool();
-        let mut state = State::default();
+        let mut state = AllMeshes::default();
         state.apply(&pool[0]);
         let mut followed = MeshFindings::of(state.mesh("default").unwrap().clone());
         for (at, delete) in history {
@@ -109,14 +109,14 @@ fn a_changed_policy_or_proxy_costs_what_it_has_to_do_with() {
         let named = WEB.replace("name: web\n", &format!("name: web-{i}\n"));
         named.replace("app: web", &format!("app: a-{i}")).replace("8080", &port.to_string())
     };
-    let mut state = State::default();
+    let mut state = AllMeshes::default();
     state.apply(&changes(&[PLAIN]));
     for i in 0..1_000 {
         state.apply(&changes(&[&dataplane(i, 8080), &of(i, "1s")]));
     }
     let mut findings = MeshFindings::of(state.mesh("default").unwrap().clone());
     assert_eq!((findings.iter().count(), findings.examined()), (0, 1_000));
-    let mut cost = |step: &[Change]| {
+    let mut cost = |step: &[ResourceChange]| {
         let before = findings.examined();
         for update in state.apply(step) {
             findings.update(update.snapshot.unwrap(), &update.affected);

@@ -1,15 +1,15 @@
-//! What is said about hostnames.
+//! Findings about hostnames.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use findings::MeshFindings;
-use topology::{HostConflict, MeshSnapshot, State, VirtualPort, virtual_hosts::LIMIT};
+use topology::{AllMeshes, HostConflict, MeshSnapshot, VirtualPort, virtual_hosts::LIMIT};
 
 use crate::support::{PLAIN, changes, line};
 
 #[test]
-fn a_hostname_that_two_virtual_outbounds_claim_is_found_with_the_names_of_both() {
-    let mut state = State::default();
+fn a_hostname_of_two_virtual_outbounds_is_found_with_both_names() {
+    let mut state = AllMeshes::default();
     state.apply(&changes(&[PLAIN]));
     let mut mesh = MeshSnapshot::clone(state.mesh("default").unwrap());
     assert_eq!(MeshFindings::of(Arc::new(mesh.clone())).hostnames().count(), 0);
@@ -17,7 +17,8 @@ fn a_hostname_that_two_virtual_outbounds_claim_is_found_with_the_names_of_both()
         policy: Some(policy.into()),
         tags: Arc::new(BTreeMap::from([("kuma.io/service".to_owned(), service.to_owned())])),
     };
-    let (winner, loser) = (claim("exact", "backend"), claim("broad", "other"));
+    let winner = claim("exact", "backend");
+    let loser = claim("broad", "other");
     mesh.virtual_hosts.conflicts.insert(HostConflict {
         hostname: "backend.mesh".into(),
         port: 80,
@@ -49,8 +50,8 @@ networking: { address: 10.0.0.1, inbound: [{ port: 80, tags: { kuma.io/service: 
 "#;
 
 #[test]
-fn tags_that_no_hostname_is_made_of_are_found_and_so_are_too_many_hostnames() {
-    let mut state = State::default();
+fn tags_without_a_hostname_and_too_many_hostnames_are_found() {
+    let mut state = AllMeshes::default();
     state.apply(&changes(&[PLAIN, WITHOUT_PORTS]));
     let mesh = state.mesh("default").unwrap();
     let found = |mesh: MeshSnapshot| -> Vec<String> {

@@ -1,7 +1,7 @@
-//! What is said about MeshMultiZoneServices and the services that they select.
+//! Findings about MeshMultiZoneServices and the services that they select.
 
 use findings::MeshFindings;
-use topology::State;
+use topology::AllMeshes;
 
 use crate::support::{BACKEND, PLAIN, changes, line};
 
@@ -15,7 +15,7 @@ fn everywhere(ports: &str) -> String {
 #[test]
 fn services_that_disagree_are_found_until_they_agree() {
     let backend = BACKEND.replace("name: backend\n", "name: backend\nlabels: { app: backend }\n");
-    let mut state = State::default();
+    let mut state = AllMeshes::default();
     state.apply(&changes(&[PLAIN, &backend, &everywhere("{ port: 80 }, { port: 81 }")]));
     let mut findings = MeshFindings::of(state.mesh("default").unwrap().clone());
     let found: Vec<String> = findings.iter().map(line).collect();

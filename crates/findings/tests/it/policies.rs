@@ -1,4 +1,4 @@
-//! What is said about one policy.
+//! Findings about one policy.
 
 use findings::of_resources;
 
@@ -23,7 +23,7 @@ fn a_mesh_in_order_has_no_findings() {
 }
 
 #[test]
-fn a_policy_that_selects_no_dataplane_is_found_unless_it_is_for_the_whole_mesh() {
+fn a_policy_that_selects_nothing_is_found_unless_it_is_for_the_mesh() {
     let spec = |top: &str| {
         format!(
             "{{ targetRef: {{ {top} }}, to: [{{ targetRef: {{ kind: Mesh }}, default: {{ connectionTimeout: 2s }} }}] }}"
@@ -109,7 +109,7 @@ fn permissions_that_contradict_each_other_are_found() {
 }
 
 #[test]
-fn many_opponents_of_a_permission_are_one_finding_with_three_of_them_and_a_count() {
+fn many_opponents_of_a_permission_are_one_finding_that_names_three() {
     let permission = |name: &str, list: &str| {
         format!(
             "type: MeshTrafficPermission\nmesh: default\nname: {name}\nspec: {{ rules: [{{ default: {{ {list}: [{{ spiffeID: {{ \
@@ -132,7 +132,7 @@ fn many_opponents_of_a_permission_are_one_finding_with_three_of_them_and_a_count
 }
 
 #[test]
-fn a_permission_that_contradicts_itself_is_found_and_says_which_entry_wins() {
+fn a_permission_that_contradicts_itself_is_found_with_the_winning_entry() {
     let entry = |action: &str| {
         format!("{{ targetRef: {{ kind: MeshService, name: web }}, default: {{ action: {action} }} }}")
     };
@@ -185,7 +185,8 @@ fn a_mode_of_a_mesh_without_effect_is_found_with_its_reason() {
     let labelled = |of: &str, labels: &str| {
         of.replacen("name: default", &format!("name: default\nlabels: {{ {labels} }}"), 1)
     };
-    let (mode, mesh) = ("reachability.kuma.io/mode", SECURED.split("---").next().unwrap());
+    let mode = "reachability.kuma.io/mode";
+    let mesh = SECURED.split("---").next().unwrap();
     let about = |code: &str, of: &str, start: &str| format!("{code} {of}: {start}");
     let m = "kri_m____default_";
     for (document, expect) in [

@@ -1,4 +1,4 @@
-//! What is said about proxies by their insights.
+//! Findings about proxies from their insights.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use findings::{Finding, MeshFindings};
 use resources::Resource;
-use topology::{Change, State};
+use topology::{AllMeshes, ResourceChange};
 
 pub const SECURED: &str = r#"
 type: Mesh
@@ -52,14 +52,14 @@ pub fn resources(documents: &[&str]) -> Vec<Resource> {
 }
 
 #[track_caller]
-pub fn changes(documents: &[&str]) -> Vec<Change> {
+pub fn changes(documents: &[&str]) -> Vec<ResourceChange> {
     resources(documents).into_iter().map(|r| (r.key.clone(), Some(Arc::new(r)))).collect()
 }
 
-/// What is said about the mesh `default` made of these documents, a line each.
+/// Returns the findings of the mesh `default` made of these documents, a line each.
 #[track_caller]
 pub fn lines(documents: &[&str]) -> Vec<String> {
-    let mut state = State::default();
+    let mut state = AllMeshes::default();
     state.apply(&changes(documents));
     MeshFindings::of(state.mesh("default").unwrap().clone()).iter().map(line).collect()
 }

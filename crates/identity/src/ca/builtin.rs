@@ -17,7 +17,7 @@ use serde_json::Value;
 use store::Snapshot;
 
 use super::{mesh_spec, refused, signer};
-use crate::{Error, certificate::Pair, pem, signing_key};
+use crate::{Error, certificate::CertificateAndKey, pem, signing_key};
 
 const DEFAULT_BITS: u64 = 2048;
 
@@ -45,7 +45,8 @@ pub fn missing(snapshot: &Snapshot, mesh: &str, now: Timestamp) -> Result<Vec<Dr
     let mtls = mesh_spec(snapshot, mesh).and_then(|spec| spec.mtls.as_ref());
     let backends = mtls.into_iter().flat_map(|mtls| &mtls.backends);
     for backend in backends.filter(|backend| backend.kind == "builtin") {
-        let (certificate, key) = (certificate_secret(mesh, &backend.name), key_secret(mesh, &backend.name));
+        let certificate = certificate_secret(mesh, &backend.name);
+        let key = key_secret(mesh, &backend.name);
         match [&certificate, &key].map(|secret| snapshot.get(secret).is_some()) {
             [true, true] => {}
             [false, false] => drafts.extend(create(mesh, backend, now)?),
@@ -124,9 +125,9 @@ pub(crate) fn root(
     size: rsa::KeySize,
     lifetime: Duration,
     now: Timestamp,
-) -> Result<Pair, String> {
+) -> Result<CertificateAndKey, String> {
     let key = generate(size)?;
-    Ok(Pair { certificate: self_signed(name, names, key.as_bytes(), lifetime, now)?, key })
+    Ok(CertificateAndKey { certificate: self_signed(name, names, key.as_bytes(), lifetime, now)?, key })
 }
 
 pub(super) fn generate(size: rsa::KeySize) -> Result<String, String> {

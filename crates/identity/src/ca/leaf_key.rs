@@ -19,7 +19,7 @@ use crate::Error;
 
 const FAILED: &str = "making a key failed";
 
-/// Which key a certificate is to have.
+/// Key of a certificate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LeafKey<'a> {
     /// An ECDSA P-256 key, whatever the authority has: small, and a hundred times cheaper to make than an RSA key.
@@ -29,7 +29,7 @@ pub(crate) enum LeafKey<'a> {
 }
 
 impl LeafKey<'_> {
-    /// What a certificate with this key may be used for. Identities have all usages whatever their key, as in Kuma.
+    /// Usages of a certificate with this key. Identities have all usages whatever their key, as in Kuma.
     pub fn usages(self) -> Vec<KeyUsagePurpose> {
         match self {
             LeafKey::Small => vec![KeyUsagePurpose::DigitalSignature],
@@ -85,7 +85,7 @@ impl KeyKind {
         found.map_or(KeyKind::Rsa, |(_, kind)| kind)
     }
 
-    /// How many bytes a key is made from; `None` for keys that are not made from a seed.
+    /// Number of bytes in the seed of a key; `None` for keys that are not made from a seed.
     pub fn seed_length(self) -> Option<usize> {
         match self {
             KeyKind::Rsa => None,

@@ -22,7 +22,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::leaf_key::{FreshKey, KeyKind, LeafKey};
-use crate::{certificate::Pair, pem};
+use crate::{certificate::CertificateAndKey, pem};
 
 /// Clocks differ a little: what was signed just now must not be refused as not yet valid.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ pub struct Signer {
     not_after: Timestamp,
 }
 
-/// What a certificate is to say.
+/// Content of a certificate to sign.
 pub struct Leaf<'a> {
     pub key: LeafKey<'a>,
     /// Sets keys for different uses apart.
@@ -65,7 +65,8 @@ impl Signer {
     pub fn parse(certificate: &[u8], key: &[u8], now: Timestamp) -> Result<Signer, String> {
         let chain = chain(certificate)?;
         let key = self::key(key)?;
-        let (mut not_before, mut not_after) = (Timestamp::MIN, Timestamp::MAX);
+        let mut not_before = Timestamp::MIN;
+        let mut not_after = Timestamp::MAX;
         for (at, der) in chain.iter().enumerate() {
             let certificate = parsed(der)?;
             let validity = certificate.validity();
@@ -98,13 +99,15 @@ impl Signer {
         })?;
         let der = CertificateDer::from_pem_slice(probe.certificate.as_bytes())
             .map_err(|_| "what it signs cannot be read")?;
-        let (signed, own) = (parsed(&der)?, parsed(&self.chain[0])?);
+        let signed = parsed(&der)?;
+        let own = parsed(&self.chain[0])?;
         if signed.issuer().as_raw() != own.subject().as_raw() {
             return Err("the certificate's subject has parts that cannot be written as an issuer".to_owned());
         }
-        match is_signed_by(&signed, &own) {
-            true => Ok(()),
-            false => Err("what the key signs does not verify with the certificate".to_owned()),
+        if is_signed_by(&signed, &own) {
+            Ok(())
+        } else {
+            Err("what the key signs does not verify with the certificate".to_owned())
         }
     }
 
@@ -124,7 +127,7 @@ impl Signer {
         fingerprint
     }
 
-    /// Whether the certificate that signs vouches for itself.
+    /// True if the certificate that signs vouches for itself.
     pub fn is_self_signed(&self) -> bool {
         self.chain.first().and_then(|der| parsed(der).ok()).is_some_and(|it| it.issuer() == it.subject())
     }
@@ -142,7 +145,7 @@ impl Signer {
     }
 
     /// Signs. The result holds the certificates up to, and without, the one to trust.
-    pub fn leaf(&self, leaf: Leaf<'_>) -> Result<Pair, String> {
+    pub fn leaf(&self, leaf: Leaf<'_>) -> Result<CertificateAndKey, String> {
         let key = self.leaf_key(&leaf)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = leaf.common_name;
@@ -159,7 +162,7 @@ impl Signer {
         for der in &self.chain[..intermediates] {
             certificate.push_str(&pem::encode("CERTIFICATE", der));
         }
-        Ok(Pair { certificate, key: key.serialize_pem() })
+        Ok(CertificateAndKey { certificate, key: key.serialize_pem() })
     }
 
     /// An authority below this one that signs with Ed25519: thirty times cheaper than RSA, and its signatures have
@@ -183,11 +186,12 @@ impl Signer {
         params.not_after = SystemTime::from(self.not_after).into();
         let signed = params.signed_by(&key, &self.issuer).map_err(|error| format!("cannot sign: {error}"))?;
         let chain = std::iter::once(signed.der().clone()).chain(self.chain.iter().cloned()).collect();
-        let (not_before, not_after) = (self.not_before, self.not_after);
+        let not_before = self.not_before;
+        let not_after = self.not_after;
         Ok(Some(Signer { chain, issuer: Issuer::new(params, key), not_before, not_after }))
     }
 
-    /// Whether the authority has an RSA key, so that keys like it cannot be derived.
+    /// True if the authority has an RSA key, so that keys like it cannot be derived.
     pub fn is_rsa(&self) -> bool {
         KeyKind::of(self.issuer.key()) == KeyKind::Rsa
     }
@@ -229,7 +233,8 @@ impl Signer {
         }
         let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, b"kuma certificate key")
             .extract(self.issuer.key().serialized_der());
-        let (mut number, attempt) = (vec![0; length], [attempt]);
+        let mut number = vec![0; length];
+        let attempt = [attempt];
         let info = [joined.as_slice(), &attempt];
         let derived = secret.expand(&info, Length(length)).and_then(|derived| derived.fill(&mut number));
         derived.map_err(|_| UNDERIVED)?;
@@ -239,7 +244,7 @@ impl Signer {
 
 const UNDERIVED: &str = "deriving a key failed";
 
-/// How many bytes to derive.
+/// Number of bytes to derive.
 struct Length(usize);
 
 impl hkdf::KeyType for Length {
@@ -248,12 +253,13 @@ impl hkdf::KeyType for Length {
     }
 }
 
-/// What to trust: the end of a chain. It need not be self-signed; Envoy trusts any certificate it is given as an anchor.
+/// Trust anchor: the end of a chain. It need not be self-signed; Envoy trusts any certificate it is given as
+/// an anchor.
 pub fn root_of(certificate: &[u8]) -> Result<CertificateDer<'static>, String> {
     chain(certificate)?.pop().ok_or_else(|| "there is no certificate".to_owned())
 }
 
-/// When the first certificate of a chain expires: nothing that it signs is accepted from then on.
+/// Expiry of the first certificate of a chain: nothing that it signs is accepted from then on.
 pub fn expiry_of(certificate: &[u8]) -> Result<Timestamp, String> {
     let chain = chain(certificate)?;
     let ends = chain.iter().map(|der| instant(parsed(der)?.validity().not_after.timestamp()));

@@ -1,4 +1,4 @@
-//! Where a `provided` backend says its certificate or key is: a secret, a file, or right there.
+//! Sources of a `provided` backend's certificate or key: a secret, a file, or the text itself.
 
 use std::{
     io::Read,
@@ -18,8 +18,8 @@ use store::Snapshot;
 /// No certificate chain is this long; a file that is, is something else.
 const LONGEST_FILE: u64 = 1024 * 1024;
 
-/// Which files of this machine a mesh may name: those in one folder. The author of a mesh need not be
-/// the one who may read whatever the control plane can.
+/// Files of this machine that a mesh may name: those in one folder. The author of a mesh need not be the one
+/// who may read whatever the control plane can.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
     folder: Option<PathBuf>,
@@ -56,7 +56,7 @@ fn resolved(folder: &Path, path: &str) -> Option<PathBuf> {
     (file.starts_with(&folder) && file.is_file()).then_some(file)
 }
 
-/// Where the certificates and keys of authorities are read from.
+/// Sources of the certificates and keys of authorities.
 #[derive(Debug, Clone, Copy)]
 pub struct Sources<'a> {
     pub snapshot: &'a Snapshot,

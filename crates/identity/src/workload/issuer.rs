@@ -26,11 +26,11 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What a proxy needs a certificate for.
+/// Request for a certificate of a proxy.
 #[derive(Debug, Clone, Copy)]
 pub struct CertificateRequest<'a> {
     pub proxy: &'a Key,
-    /// What the proxy knows the certificate by; it has one under each name.
+    /// Name by which the proxy knows the certificate; it has one under each name.
     pub place: &'a str,
     pub mesh: &'a str,
     /// The backend the mesh enables.
@@ -43,7 +43,7 @@ pub struct CertificateRequest<'a> {
 
 /// A certificate, in the form it is kept in, and when to ask again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer<T> {
+pub struct IssuedCertificate<T> {
     pub facts: Arc<Facts>,
     pub certificate: T,
     pub ask_again: Timestamp,
@@ -51,34 +51,34 @@ pub struct Offer<T> {
 
 /// An authority that did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct AuthorityFailure {
     /// The last error.
     pub error: Error,
-    /// How many attempts failed in a row.
+    /// Number of failed attempts in a row.
     pub attempts: u32,
     /// Until then there is no other attempt.
     pub retry_at: Timestamp,
 }
 
-impl Failure {
-    /// Whether it is too early for another attempt. A time further away than any pause is from before the clock was
-    /// set back.
+impl AuthorityFailure {
+    /// True if it is too early for another attempt. A time further away than any pause is from before the
+    /// clock was set back.
     fn rests(&self, now: Timestamp) -> bool {
         let left = Duration::try_from(self.retry_at.duration_since(now)).unwrap_or_default();
         !left.is_zero() && left <= LONGEST_PAUSE
     }
 }
 
-type Of = (Arc<str>, Arc<str>);
+type BackendKey = (Arc<str>, Arc<str>);
 
-/// What one proxy has, by place: hardly ever more than one.
-type Held<T> = Vec<(Box<str>, Arc<Facts>, T)>;
+/// Certificates of one proxy, by place: hardly ever more than one.
+type IssuedByPlace<T> = Vec<(Box<str>, Arc<Facts>, T)>;
 
 /// Certificates by proxy, in the form `T`, and failures by backend. The text of a certificate is not kept
 /// next to it: signing again gives the same bytes, or at least others that are as good.
 pub struct Issuer<T> {
-    issued: Mutex<HashMap<Key, Arc<Mutex<Held<T>>>>>,
-    failures: Mutex<HashMap<Of, Failure>>,
+    issued: Mutex<HashMap<Key, Arc<Mutex<IssuedByPlace<T>>>>>,
+    failures: Mutex<HashMap<BackendKey, AuthorityFailure>>,
     signed: AtomicU64,
 }
 
@@ -106,7 +106,7 @@ impl<T: Clone> Issuer<T> {
         now: Timestamp,
         jitter: f64,
         form: impl FnOnce(&Certificate) -> T,
-    ) -> Result<Offer<T>, Error> {
+    ) -> Result<IssuedCertificate<T>, Error> {
         let held = lock(&self.issued).entry(wanted.proxy.clone()).or_default().clone();
         let mut held = lock(&held);
         let failed = self.failure(wanted.mesh, wanted.backend);
@@ -128,7 +128,7 @@ impl<T: Clone> Issuer<T> {
         self.keep(&held, wanted, now)
     }
 
-    /// Whether [`Issuer::certificate_for`] would sign with an RSA key that is to be made first.
+    /// True if [`Issuer::certificate_for`] would sign with an RSA key that is to be made first.
     pub fn needs_fresh_key(
         &self,
         wanted: CertificateRequest<'_>,
@@ -149,8 +149,8 @@ impl<T: Clone> Issuer<T> {
             .is_some_and(|(facts, _)| is_current(facts, wanted, authority, issued_at, now))
     }
 
-    /// Why the last attempt of a backend failed; `None` when it did not.
-    pub fn failure(&self, mesh: &str, backend: &str) -> Option<Failure> {
+    /// Failure of a backend's last attempt; `None` if it succeeded.
+    pub fn failure(&self, mesh: &str, backend: &str) -> Option<AuthorityFailure> {
         let failures = lock(&self.failures);
         if failures.is_empty() { None } else { failures.get(&(mesh.into(), backend.into())).cloned() }
     }
@@ -167,13 +167,13 @@ impl<T: Clone> Issuer<T> {
 
     fn current(
         &self,
-        held: &mut Held<T>,
+        held: &mut IssuedByPlace<T>,
         wanted: CertificateRequest<'_>,
         authority: &Authority,
         now: Timestamp,
         jitter: f64,
         form: impl FnOnce(&Certificate) -> T,
-    ) -> Result<Offer<T>, Error> {
+    ) -> Result<IssuedCertificate<T>, Error> {
         let issued_at = rotation::start(now, authority.lifetime(), jitter);
         let (facts, certificate) = match at(held, wanted.place) {
             Some((facts, known)) if is_current(facts, wanted, authority, issued_at, now) => {
@@ -183,7 +183,8 @@ impl<T: Clone> Issuer<T> {
                 authority.signer().check_time(now).map_err(|reason| authority.refused(reason))?;
                 let signed = issue(authority, wanted.proxy, wanted.names, issued_at, wanted.fresh_key)?;
                 self.signed.fetch_add(1, Ordering::Relaxed);
-                let (certificate, facts) = (form(&signed), Arc::new(signed.facts));
+                let certificate = form(&signed);
+                let facts = Arc::new(signed.facts);
                 held.retain(|(place, ..)| **place != *wanted.place);
                 held.push((wanted.place.into(), facts.clone(), certificate.clone()));
                 (facts, certificate)
@@ -192,7 +193,7 @@ impl<T: Clone> Issuer<T> {
         // The end is that of a whole life: an authority about to expire must not be asked ever faster.
         let end = issued_at.saturating_add(authority.lifetime()).unwrap_or(facts.expires);
         let ask_again = rotation::next(issued_at, end, now, jitter).min(facts.expires);
-        Ok(Offer { facts, certificate, ask_again })
+        Ok(IssuedCertificate { facts, certificate, ask_again })
     }
 
     /// Remembers a failure. Attempts that were made at the same time count as one.
@@ -205,15 +206,15 @@ impl<T: Clone> Issuer<T> {
         let attempts = before.map_or(1, |before| before.saturating_add(1));
         let doubled = FIRST_PAUSE.saturating_mul(1 << (attempts - 1).min(6));
         let retry_at = now.saturating_add(doubled.min(LONGEST_PAUSE)).unwrap_or(Timestamp::MAX);
-        failures.insert(backend, Failure { error, attempts, retry_at });
+        failures.insert(backend, AuthorityFailure { error, attempts, retry_at });
     }
 
     fn keep(
         &self,
-        held: &Held<T>,
+        held: &IssuedByPlace<T>,
         wanted: CertificateRequest<'_>,
         now: Timestamp,
-    ) -> Result<Offer<T>, Error> {
+    ) -> Result<IssuedCertificate<T>, Error> {
         let Some(failure) = self.failure(wanted.mesh, wanted.backend) else {
             return Err(Error::Crypto("issuing a certificate"));
         };
@@ -221,8 +222,9 @@ impl<T: Clone> Issuer<T> {
         let usable = |facts: &Facts| now < facts.expires && facts.names == wanted.names;
         match at(held, wanted.place).filter(|(facts, _)| usable(facts)) {
             Some((facts, known)) => {
-                let (facts, certificate) = (facts.clone(), known.clone());
-                Ok(Offer { facts, certificate, ask_again: failure.retry_at })
+                let facts = facts.clone();
+                let certificate = known.clone();
+                Ok(IssuedCertificate { facts, certificate, ask_again: failure.retry_at })
             }
             None => Err(Error::Issuance {
                 attempts: failure.attempts,
@@ -234,17 +236,17 @@ impl<T: Clone> Issuer<T> {
 }
 
 impl<T> Issuer<T> {
-    /// How many certificates were signed.
+    /// Number of signed certificates.
     pub fn signed(&self) -> u64 {
         self.signed.load(Ordering::Relaxed)
     }
 }
 
-fn of(wanted: CertificateRequest<'_>) -> Of {
+fn of(wanted: CertificateRequest<'_>) -> BackendKey {
     (wanted.mesh.into(), wanted.backend.into())
 }
 
-fn at<'a, T>(held: &'a Held<T>, place: &str) -> Option<(&'a Arc<Facts>, &'a T)> {
+fn at<'a, T>(held: &'a IssuedByPlace<T>, place: &str) -> Option<(&'a Arc<Facts>, &'a T)> {
     held.iter().find(|(known, ..)| **known == *place).map(|(_, facts, certificate)| (facts, certificate))
 }
 

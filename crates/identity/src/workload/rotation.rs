@@ -1,4 +1,4 @@
-//! When a certificate is replaced: after 80 % of its life, a tenth of it earlier or later.
+//! Time of replacing a certificate: after 80 % of its life, a tenth of it earlier or later.
 //!
 //! The tenth keeps the proxies of a mesh from all rotating at once. It is given, not drawn: from
 //! [`jitter`] it is the same for a proxy everywhere, and so is the time [`start`] says.
@@ -12,14 +12,14 @@ use resources::Key;
 const SHARE: f64 = 0.8;
 const SPREAD: f64 = 0.1;
 
-/// When to replace a certificate; `now` when that is overdue. `jitter` is between -1 and 1.
+/// Time to replace a certificate; `now` when that is overdue. `jitter` is between -1 and 1.
 pub fn next(issued_at: Timestamp, expires: Timestamp, now: Timestamp, jitter: f64) -> Timestamp {
     let lifetime = expires.as_second().saturating_sub(issued_at.as_second());
     issued_at.saturating_add(SignedDuration::from_secs(period(lifetime, jitter))).unwrap_or(now).max(now)
 }
 
-/// When the certificate to have now was, or would have been, issued: time is cut into windows, from
-/// one replacement to the next.
+/// Time at which the current certificate was, or would have been, issued: time is cut into windows, from one
+/// replacement to the next.
 pub fn start(now: Timestamp, lifetime: Duration, jitter: f64) -> Timestamp {
     let period = period(i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX), jitter);
     let second = now.as_second();

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use identity::{
     Error,
-    admin::{AdminAuthority, Stored, draft, secret},
+    admin::{AdminAuthority, StoredAuthority, draft, secret},
 };
 use resources::{
     Draft, Key, Kind,
@@ -49,7 +49,8 @@ fn the_authority_is_one_secret_with_certificate_and_key() {
 fn the_control_plane_and_a_proxy_believe_each_other() {
     let (_, authority) = stored();
     let trusts = authority.certificate();
-    let (server, client) = (authority.server(&web(), &hosts()).unwrap(), authority.client().unwrap());
+    let server = authority.server(&web(), &hosts()).unwrap();
+    let client = authority.client().unwrap();
     let server = Side { chain: &server.certificate, key: &server.key, trusts };
     let client = Side { chain: &client.certificate, key: &client.key, trusts };
     for host in ["127.0.0.2", "web-1"] {
@@ -100,7 +101,7 @@ fn an_authority_that_is_missing_or_broken_is_named() {
 
 #[test]
 fn the_authority_is_read_again_only_when_its_secret_is_another_one() {
-    let kept = Stored::default();
+    let kept = StoredAuthority::default();
     let first = snapshot([draft(noon()).unwrap()]);
     let load = |stored: &Snapshot| kept.load(stored, noon()).unwrap();
     let authority = load(&first);
@@ -114,7 +115,7 @@ fn the_authority_is_read_again_only_when_its_secret_is_another_one() {
 }
 
 #[test]
-fn proxies_certificates_cost_no_signature_of_the_root_and_are_the_same_each_time() {
+fn certificates_of_proxies_cost_no_root_signature_and_stay_the_same() {
     let (draft, authority) = stored();
     let server = authority.server(&web(), &hosts()).unwrap();
     let chain: Vec<_> =

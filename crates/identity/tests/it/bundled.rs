@@ -64,7 +64,7 @@ fn an_authority_is_made_once_and_signs_for_a_spiffe_id() {
 }
 
 #[test]
-fn a_given_authority_is_read_and_one_that_vouches_for_itself_is_refused_unless_allowed() {
+fn a_given_authority_is_read_and_a_self_signed_one_only_if_allowed() {
     let (certificate, key) = authority(|_| {});
     let inline = |text: &str| json!({ "type": "InsecureInline", "insecureInline": { "value": text } });
     let by_secret = json!({ "type": "Secret", "secretRef": { "kind": "Secret", "name": "key" } });

@@ -14,19 +14,13 @@ use resources::{
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
+use testkit::build::mesh;
 use x509_parser::{extensions::GeneralName, prelude::FromDer, prelude::X509Certificate};
 
 use crate::{
     noon, snapshot,
     tls::{Side, handshake},
 };
-
-/// A mesh whose first backend is enabled.
-pub fn mesh(name: &str, backends: Value) -> Draft {
-    let spec = json!({ "mtls": { "enabledBackend": backends[0]["name"], "backends": backends } });
-    let spec = Spec::from_json(Kind::Mesh, spec, &mut Vec::new()).unwrap();
-    Draft::new(Key::global(Kind::Mesh, name), spec)
-}
 
 pub fn secret(mesh: &str, name: &str, text: &str) -> Draft {
     let data = SecretBytes::new(text);
@@ -38,7 +32,7 @@ fn text(draft: &Draft) -> String {
 }
 
 pub fn builtin_mesh(name: &str) -> Vec<Draft> {
-    with_roots(mesh(name, json!([{ "name": "ca-1", "type": "builtin" }])))
+    with_roots(mesh(name).authority("ca-1", "STRICT").draft())
 }
 
 /// A mesh and the roots its builtin backends lack.
@@ -64,7 +58,8 @@ fn params(change: impl FnOnce(&mut CertificateParams)) -> CertificateParams {
 }
 
 pub fn provided(cert: Value, key: Value) -> Draft {
-    mesh("default", json!([{ "name": "own", "type": "provided", "conf": { "cert": cert, "key": key } }]))
+    let conf = json!({ "cert": cert, "key": key });
+    mesh("default").backend(json!({ "name": "own", "type": "provided", "conf": conf })).draft()
 }
 
 fn load(drafts: Vec<Draft>, backend: &str) -> Result<Authority, Error> {
@@ -96,7 +91,8 @@ fn a_builtin_root_is_made_once_and_looks_like_kumas() {
 fn settings_of_a_builtin_root_are_honoured() {
     for bits in [json!(3072), json!(3072.0), json!("3072")] {
         let conf = json!({ "caCert": { "RSAbits": bits, "expiration": "90d" } });
-        let mesh = mesh("default", json!([{ "name": "ca-1", "type": "builtin", "conf": conf }]));
+        let backend = json!({ "name": "ca-1", "type": "builtin", "conf": conf });
+        let mesh = mesh("default").backend(backend).draft();
         let drafts = with_roots(mesh);
         let der = CertificateDer::from_pem_slice(text(&drafts[2]).as_bytes()).unwrap();
         let (_, root) = X509Certificate::from_der(&der).unwrap();
@@ -105,7 +101,8 @@ fn settings_of_a_builtin_root_are_honoured() {
     }
     let check = |setting: Value, expect: &str| {
         let conf = json!({ "caCert": setting });
-        let mesh = mesh("default", json!([{ "name": "ca-1", "type": "builtin", "conf": conf }]));
+        let backend = json!({ "name": "ca-1", "type": "builtin", "conf": conf });
+        let mesh = mesh("default").backend(backend).draft();
         let error = builtin::missing(&snapshot([mesh]), "default", noon()).unwrap_err().to_string();
         assert_eq!(error, format!("mTLS backend \"ca-1\" of mesh \"default\": {expect}"));
     };
@@ -170,7 +167,8 @@ fn a_provided_authority_may_come_from_anywhere() {
 #[test]
 fn files_are_read_from_one_folder_only_however_they_are_named() {
     let (cert, key) = authority(|_| ());
-    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
     for place in [&folder, &elsewhere] {
         std::fs::write(place.path().join("c"), &cert).unwrap();
         std::fs::write(place.path().join("k"), &key).unwrap();
@@ -200,7 +198,7 @@ fn files_are_read_from_one_folder_only_however_they_are_named() {
 }
 
 #[test]
-fn a_mesh_with_an_authority_that_cannot_sign_is_found_fault_with_unless_it_says_not_to_look() {
+fn a_mesh_whose_authority_cannot_sign_is_invalid_unless_it_skips_checks() {
     let (cert, key) = authority(|_| ());
     let inline = |text: &str| json!({ "inlineString": text });
     let check = |mesh: &Draft| {
@@ -230,7 +228,8 @@ fn a_mesh_with_an_authority_that_cannot_sign_is_found_fault_with_unless_it_says_
 
 #[test]
 fn an_intermediate_authority_signs_with_or_without_its_root() {
-    let (root_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let root_key = KeyPair::generate().unwrap();
+    let key = KeyPair::generate().unwrap();
     let root = params(|_| ());
     let root_pem = root.self_signed(&root_key).unwrap().pem();
     let issuer = Issuer::from_params(&root, &root_key);
@@ -313,29 +312,29 @@ fn a_backend_that_is_not_there_or_asks_for_nonsense_is_named() {
     check(vec![], "x", "there is no such mesh");
     let listed = "the mesh does not list it under mtls.backends; it lists [\"ca-1\"]";
     check(builtin_mesh("default"), "x", listed);
-    let vault = mesh("default", json!([{ "name": "v", "type": "vault" }]));
+    let vault = mesh("default").backend(json!({ "name": "v", "type": "vault" })).draft();
     check(vec![vault], "v", "its type is \"vault\"; only \"builtin\" and \"provided\" exist");
     for text in ["0", "1s", "soon"] {
         let backend =
-            json!([{ "name": "b", "type": "builtin", "dpCert": { "rotation": { "expiration": text } } }]);
+            json!({ "name": "b", "type": "builtin", "dpCert": { "rotation": { "expiration": text } } });
         let expect = format!(
             "dpCert.rotation.expiration is {text:?}; write a time of at least 2s, such as 1d or 2h30m"
         );
-        check(vec![mesh("default", backend)], "b", &expect);
+        check(vec![mesh("default").backend(backend).draft()], "b", &expect);
     }
 }
 
 #[test]
 fn all_listed_roots_are_trusted_and_a_broken_one_hides_no_other() {
-    let backends = ["old", "new"].map(|name| json!({ "name": name, "type": "builtin" }));
-    let drafts = with_roots(mesh("default", json!(backends)));
+    let mesh = mesh("default").authority("old", "STRICT").authority("new", "STRICT");
+    let drafts = with_roots(mesh.draft());
     let roots = [text(&drafts[2]), text(&drafts[4])].map(|pem| pem);
     let bundle = trust_bundle(&snapshot(drafts.clone()), "default");
-    assert_eq!((bundle.pem, bundle.problems), (roots.concat(), vec![]));
+    assert_eq!((bundle.pem, bundle.unreadable), (roots.concat(), vec![]));
 
     let bundle = trust_bundle(&snapshot([&drafts[..2], &drafts[3..]].concat()), "default");
     assert_eq!(bundle.pem, roots[1]);
-    let problem = bundle.problems[0].to_string();
+    let problem = bundle.unreadable[0].to_string();
     assert!(problem.contains("\"old\"") && problem.contains("default.ca-builtin-cert-old"), "{problem}");
     assert_eq!(trust_bundle(&snapshot([]), "default"), identity::ca::TrustBundle::default());
 }
@@ -357,7 +356,7 @@ fn an_authority_made_a_moment_ago_elsewhere_is_used() {
 
 #[test]
 fn a_builtin_root_that_is_not_valid_yet_is_signed_again_with_its_key() {
-    let mesh = mesh("default", json!([{ "name": "ca-1", "type": "builtin" }]));
+    let mesh = mesh("default").authority("ca-1", "STRICT").draft();
     let later = noon() + 24.hours();
     let made = builtin::missing(&snapshot([mesh.clone()]), "default", later).unwrap();
     let [key, root] = made.try_into().unwrap();

@@ -1,11 +1,11 @@
-use identity::certificate::{Pair, Usage, self_signed};
+use identity::certificate::{CertificateAndKey, Usage, self_signed};
 use jiff::{Timestamp, ToSpan};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::noon;
 
-fn pair(usage: Usage) -> Pair {
+fn pair(usage: Usage) -> CertificateAndKey {
     let names = ["localhost".to_owned(), "cp.example.com".to_owned()];
     self_signed(usage, &names, &["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()], noon()).unwrap()
 }
@@ -33,15 +33,16 @@ fn usage_is_what_was_asked_for() {
 
 #[test]
 fn halves_that_do_not_belong_together_are_refused() {
-    let check = |pair: Pair, at: Timestamp, expect: &str| {
+    let check = |pair: CertificateAndKey, at: Timestamp, expect: &str| {
         let error = pair.check(at).unwrap_err().to_string();
         assert!(error.contains(expect), "{error}");
     };
-    let (one, other) = (pair(Usage::Server), pair(Usage::Server));
-    let mixed = Pair { certificate: one.certificate.clone(), key: other.key };
+    let one = pair(Usage::Server);
+    let other = pair(Usage::Server);
+    let mixed = CertificateAndKey { certificate: one.certificate.clone(), key: other.key };
     check(mixed, noon(), "does not belong");
-    check(Pair { certificate: "x".to_owned(), ..one.clone() }, noon(), "not PEM");
-    check(Pair { key: "x".to_owned(), ..one.clone() }, noon(), "not a PEM private key");
+    check(CertificateAndKey { certificate: "x".to_owned(), ..one.clone() }, noon(), "not PEM");
+    check(CertificateAndKey { key: "x".to_owned(), ..one.clone() }, noon(), "not a PEM private key");
     check(one.clone(), noon() + (11 * 365 * 24).hours(), "expired");
     check(one, noon() - 24.hours(), "not valid before");
 }

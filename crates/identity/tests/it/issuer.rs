@@ -8,15 +8,16 @@ use std::{
 
 use identity::{
     Authority, Error,
-    workload::{Certificate, CertificateRequest, Issuer, Offer},
+    workload::{Certificate, CertificateRequest, IssuedCertificate, Issuer},
 };
 use jiff::{Timestamp, ToSpan};
 use resources::{Key, Kind};
 use serde_json::json;
 use store::Snapshot;
+use testkit::build::mesh;
 
 use crate::{
-    ca::{builtin_mesh, mesh, with_roots},
+    ca::{builtin_mesh, with_roots},
     noon, snapshot,
     workload::{names_of_web, web},
 };
@@ -37,8 +38,9 @@ fn ask(
     authority: &Arc<Authority>,
     names: &[String],
     now: Timestamp,
-) -> Offer<Arc<Certificate>> {
-    let (proxy, backend) = (web("default"), &**authority.backend());
+) -> IssuedCertificate<Arc<Certificate>> {
+    let proxy = web("default");
+    let backend = &**authority.backend();
     let wanted = CertificateRequest {
         proxy: &proxy,
         place: "identity",
@@ -51,8 +53,13 @@ fn ask(
 }
 
 /// Asks an authority that fails, and counts how often it was asked.
-fn ask_broken(issuer: &Whole, asked: &Cell<u32>, now: Timestamp) -> Result<Offer<Arc<Certificate>>, Error> {
-    let (proxy, names) = (web("default"), names_of_web("default"));
+fn ask_broken(
+    issuer: &Whole,
+    asked: &Cell<u32>,
+    now: Timestamp,
+) -> Result<IssuedCertificate<Arc<Certificate>>, Error> {
+    let proxy = web("default");
+    let names = names_of_web("default");
     let wanted = CertificateRequest {
         proxy: &proxy,
         place: "identity",
@@ -71,7 +78,8 @@ fn ask_broken(issuer: &Whole, asked: &Cell<u32>, now: Timestamp) -> Result<Offer
 #[test]
 fn a_proxy_that_reconnects_keeps_its_certificate_until_it_is_due() {
     let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
-    let (issuer, names) = (Whole::default(), names_of_web("default"));
+    let issuer = Whole::default();
+    let names = names_of_web("default");
     let first = ask(&issuer, &authority, &names, noon());
     let again = ask(&issuer, &authority, &names, first.ask_again - 1.second());
     assert_eq!((&again, issuer.signed()), (&first, 1));
@@ -94,11 +102,11 @@ fn after_a_restart_the_same_certificate_is_offered() {
 }
 
 #[test]
-fn other_names_another_backend_or_another_root_replace_a_certificate_at_once() {
-    let backends = ["old", "new"].map(|name| json!({ "name": name, "type": "builtin" }));
-    let backends = mesh("default", json!(backends));
+fn another_name_backend_or_root_replaces_a_certificate_at_once() {
+    let backends = mesh("default").authority("old", "STRICT").authority("new", "STRICT").draft();
     let stored = snapshot(with_roots(backends.clone()));
-    let (issuer, names) = (Whole::default(), names_of_web("default"));
+    let issuer = Whole::default();
+    let names = names_of_web("default");
     let old = load(&stored, "old");
     ask(&issuer, &old, &names, noon());
     let fewer = ask(&issuer, &old, &names[..1], noon());
@@ -115,7 +123,9 @@ fn other_names_another_backend_or_another_root_replace_a_certificate_at_once() {
 
 #[test]
 fn an_authority_that_fails_is_asked_ever_more_seldom_up_to_once_a_minute() {
-    let (issuer, asked, mut now) = (Whole::default(), Cell::new(0), noon());
+    let issuer = Whole::default();
+    let asked = Cell::new(0);
+    let mut now = noon();
     for (attempt, pause) in (1..).zip([1, 2, 4, 8, 16, 32, 60, 60]) {
         let error = ask_broken(&issuer, &asked, now).unwrap_err();
         assert_eq!(asked.get(), attempt);
@@ -139,7 +149,8 @@ fn a_mended_authority_is_used_when_its_time_comes_or_at_once_when_told() {
     let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
     let names = names_of_web("default");
     for told in [false, true] {
-        let (issuer, asked) = (Whole::default(), Cell::new(0));
+        let issuer = Whole::default();
+        let asked = Cell::new(0);
         ask_broken(&issuer, &asked, noon()).unwrap_err();
         let now = if told { noon() } else { noon() + 1.second() };
         if told {
@@ -153,9 +164,10 @@ fn a_mended_authority_is_used_when_its_time_comes_or_at_once_when_told() {
 }
 
 #[test]
-fn while_an_authority_fails_a_valid_certificate_is_kept_and_an_expired_one_is_not() {
+fn a_failing_authority_keeps_a_valid_certificate_and_no_expired_one() {
     let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
-    let (issuer, asked) = (Whole::default(), Cell::new(0));
+    let issuer = Whole::default();
+    let asked = Cell::new(0);
     let held = ask(&issuer, &authority, &names_of_web("default"), noon());
     let kept = ask_broken(&issuer, &asked, held.ask_again).unwrap();
     assert_eq!(kept.certificate, held.certificate);
@@ -166,9 +178,10 @@ fn while_an_authority_fails_a_valid_certificate_is_kept_and_an_expired_one_is_no
 }
 
 #[test]
-fn while_an_authority_fails_a_certificate_with_other_names_is_not_handed_out() {
+fn a_failing_authority_hands_out_no_certificate_with_other_names() {
     let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
-    let (issuer, asked) = (Whole::default(), Cell::new(0));
+    let issuer = Whole::default();
+    let asked = Cell::new(0);
     let others = ["spiffe://default/payments".to_owned()];
     let held = ask(&issuer, &authority, &others, noon());
     let refused = ask_broken(&issuer, &asked, held.ask_again).unwrap_err();
@@ -177,10 +190,10 @@ fn while_an_authority_fails_a_certificate_with_other_names_is_not_handed_out() {
 
 #[test]
 fn an_expired_authority_signs_nothing_more_and_says_why() {
-    let backend =
-        json!([{ "name": "ca-1", "type": "builtin", "conf": { "caCert": { "expiration": "1h" } } }]);
-    let authority = load(&snapshot(with_roots(mesh("default", backend))), "ca-1");
-    let (proxy, names) = (web("default"), names_of_web("default"));
+    let backend = json!({ "name": "ca-1", "type": "builtin", "conf": { "caCert": { "expiration": "1h" } } });
+    let authority = load(&snapshot(with_roots(mesh("default").backend(backend).draft())), "ca-1");
+    let proxy = web("default");
+    let names = names_of_web("default");
     let wanted = CertificateRequest {
         proxy: &proxy,
         place: "identity",
@@ -209,8 +222,10 @@ fn an_issuer_does_not_show_keys() {
 /// signed.
 fn at_once(proxies: [&str; 2], ready: impl Fn(u32) -> bool + Sync) -> u64 {
     let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
-    let (issuer, names) = (Whole::default(), names_of_web("default"));
-    let (coming, inside) = (AtomicU32::new(0), AtomicU32::new(0));
+    let issuer = Whole::default();
+    let names = names_of_web("default");
+    let coming = AtomicU32::new(0);
+    let inside = AtomicU32::new(0);
     let ask = &|name: &str| {
         let proxy = Key::new(Kind::Dataplane, "default", name);
         let wanted = CertificateRequest {
@@ -245,8 +260,10 @@ fn proxies_are_served_at_the_same_time_and_one_proxy_gets_one_signature() {
 
 #[test]
 fn attempts_that_fail_at_the_same_time_count_as_one() {
-    let (issuer, asked) = (Whole::default(), Cell::new(0));
-    let (proxy, names) = (Key::new(Kind::Dataplane, "default", "api"), names_of_web("default"));
+    let issuer = Whole::default();
+    let asked = Cell::new(0);
+    let proxy = Key::new(Kind::Dataplane, "default", "api");
+    let names = names_of_web("default");
     let wanted = CertificateRequest {
         proxy: &proxy,
         place: "identity",
@@ -265,7 +282,7 @@ fn attempts_that_fail_at_the_same_time_count_as_one() {
 }
 
 #[test]
-fn after_the_clock_was_set_back_a_certificate_is_valid_at_once_and_no_failure_lasts() {
+fn a_clock_set_back_leaves_valid_certificates_and_no_lasting_failure() {
     let authority = load(&snapshot(builtin_mesh("default")), "ca-1");
     let issuer = Whole::default();
     let names = names_of_web("default");

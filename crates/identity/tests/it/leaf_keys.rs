@@ -109,7 +109,8 @@ struct Asking(Issuer<Arc<Certificate>>);
 
 impl Asking {
     fn with<T>(&self, fresh: Option<&FreshKey>, ask: impl FnOnce(CertificateRequest<'_>) -> T) -> T {
-        let (proxy, names) = (proxy(), names());
+        let proxy = proxy();
+        let names = names();
         ask(CertificateRequest {
             proxy: &proxy,
             place: "kri",
@@ -136,7 +137,8 @@ impl Asking {
 #[test]
 fn an_rsa_key_is_asked_for_only_when_a_certificate_is_to_be_signed() {
     let (_, authority) = made();
-    let (authority, asking) = (Arc::new(authority), Asking(Issuer::default()));
+    let authority = Arc::new(authority);
+    let asking = Asking(Issuer::default());
     assert!(asking.needs_key(&authority, noon()));
     let fresh = FreshKey::make().unwrap();
     let first = asking.sign(&authority, &fresh, noon());

@@ -31,7 +31,8 @@ fn secrets_are_named_as_in_kuma() {
 #[test]
 fn keys_are_pkcs1_pem_that_another_implementation_reads() {
     let pair = KeyPair::generate().unwrap();
-    let (private, public) = (pair.private_pem(), pair.public().pem());
+    let private = pair.private_pem();
+    let public = pair.public().pem();
     assert!(private.starts_with("-----BEGIN RSA PRIVATE KEY-----\n"), "{private}");
     assert!(public.starts_with("-----BEGIN RSA PUBLIC KEY-----\n"), "{public}");
     assert!(public.lines().all(|line| line.len() <= 64));
@@ -58,7 +59,8 @@ fn what_is_not_a_key_is_refused() {
 
 #[test]
 fn the_highest_number_signs_and_every_number_verifies() {
-    let (two, ten) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let two = KeyPair::generate().unwrap();
+    let ten = KeyPair::generate().unwrap();
     let other_mesh = draft(Purpose::Dataplane { mesh: "other" }, "99", &two);
     let stored = snapshot([draft(DEMO, "10", &ten), draft(DEMO, "2", &two), other_mesh]);
     assert_eq!(latest(&stored, DEMO).unwrap().kid, "10");

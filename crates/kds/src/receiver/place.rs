@@ -1,4 +1,4 @@
-//! Which resources a peer may change, and what it cannot say about them.
+//! Rights of a peer to change resources, and limits of what it may say about them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use resources::{
 
 use crate::{Synced, rights, select::CLUSTER_ID};
 
-/// Who receives.
+/// Role of the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
     /// This zone, from the global control plane.
@@ -28,7 +28,8 @@ impl Role {
         }
     }
 
-    /// Whether a stored resource came from the peer, so that the peer may delete it. What was written here never is.
+    /// True if a stored resource came from the peer, so that the peer may delete it. Resources written here are
+    /// never the peer's.
     pub fn is_theirs(&self, stored: &Resource) -> bool {
         match self {
             Role::Zone(_) => stored.label(labels::ORIGIN) == Some(labels::ORIGIN_GLOBAL),
@@ -39,7 +40,7 @@ impl Role {
         }
     }
 
-    /// Whether what the peer sent may take the place of what is stored; if not, why.
+    /// Checks that a resource of the peer may replace the stored one; the error is the reason against it.
     pub fn may_replace(&self, stored: &Resource, synced: &Synced) -> Result<(), String> {
         // A zone that joins has meshes, say, that are the global control plane's from now on.
         let handed_over = || {
@@ -185,7 +186,7 @@ fn pin_tags(tags: &mut Tags, zone: &str) {
     }
 }
 
-/// How much longer the names of secrets may be that a control plane makes for a mesh: they contain the mesh's name.
+/// Length that the control plane adds to a mesh's name in the names of the mesh's secrets.
 const AROUND_MESH: usize = 64;
 
 fn check_names(key: &Key) -> Result<(), String> {

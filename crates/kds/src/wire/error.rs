@@ -2,7 +2,7 @@ use resources::{Key, Kind};
 
 use super::Fault;
 
-/// Why a resource has no encoding, or bytes are no resource.
+/// Reason that a resource has no encoding, or that bytes are no resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("resources of kind {kind} are not synchronised")]

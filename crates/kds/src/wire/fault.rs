@@ -1,5 +1,5 @@
-//! What is wrong with a value, and where. The path grows from the inside out, so that reading and writing
-//! keep none while all is well.
+//! Mistake in a value, with its path. The path grows from the inside out, so that reading and writing keep
+//! none while all is well.
 
 use resources::kind::ShapeError;
 use serde_json::Value;

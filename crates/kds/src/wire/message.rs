@@ -19,7 +19,7 @@ pub struct KumaResource {
     pub status: Option<Any>,
 }
 
-/// What is the same for all kinds.
+/// Fields common to all kinds.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Meta {
     #[prost(string, tag = "1")]
@@ -39,12 +39,12 @@ pub struct ZoneHealthCheckRequest {}
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct ZoneHealthCheckResponse {
-    /// How long the zone waits before the next one.
+    /// Time until the zone sends the next one.
     #[prost(message, optional, tag = "1")]
     pub interval: Option<prost_types::Duration>,
 }
 
-/// How Envoy's admin interface is to answer.
+/// Format of the answers of Envoy's admin interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum AdminOutputFormat {

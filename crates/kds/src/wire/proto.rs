@@ -20,13 +20,13 @@ pub(super) use kinds::of;
 
 /// A kind that travels as a protobuf message.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct ProtoKind {
     /// The full name of the message.
     name: &'static str,
     message: Message,
 }
 
-impl Kind {
+impl ProtoKind {
     pub(super) fn encode(&self, spec: &Value) -> Result<Any, Fault> {
         let mut bytes = Vec::new();
         write::message(&self.message, spec, &mut bytes)?;
@@ -92,11 +92,11 @@ enum Type {
 #[derive(Debug)]
 struct Words {
     words: &'static [(i32, &'static str)],
-    /// What absence in JSON means. It is not zero where Kuma has a word for "never set".
+    /// Value of a field that is absent in JSON. It is not zero if Kuma has a word for "never set".
     absent: i32,
 }
 
-/// How many values may still be read.
+/// Limit of the values that may still be read.
 struct Budget {
     left: usize,
     most: usize,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use kds::{
     Synced, mapping,
     provider::Response,
-    receiver::{Arrival, Refused},
+    receiver::{Arrival, RefusedResource},
 };
 use resources::{Key, Kind, Labels, Resource, Spec, Status};
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ pub fn arrival(response: &Response) -> Arrival {
     for resource in &response.resources {
         match decode(response.kind, &resource.body) {
             Ok(synced) => arrival.resources.push(synced),
-            Err(reason) => arrival.refused.push(Refused { name: resource.name.clone(), reason }),
+            Err(reason) => arrival.refused.push(RefusedResource { name: resource.name.clone(), reason }),
         }
     }
     arrival

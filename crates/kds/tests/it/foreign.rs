@@ -8,10 +8,11 @@ use kds::{Synced, receiver::Role, wire};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use resources::{Kind, Labels, Resource, labels, naming::kds::hashed_name};
 use serde_json::{Value, json};
+use testkit::build::mesh;
 
 use crate::{
     codec::resource,
-    receiving::{arrives, mesh},
+    receiving::arrives,
     samples,
     world::{Plane, selection},
 };
@@ -218,7 +219,7 @@ fn leads_to_west(value: &Value) -> bool {
     }
 }
 
-/// What travels is bytes.
+/// Sends a resource as bytes.
 fn over_the_wire(sent: &Resource) -> Option<Resource> {
     let synced =
         Synced { key: sent.key.clone(), labels: sent.labels.clone(), spec: sent.spec.clone(), status: None };
@@ -233,7 +234,7 @@ fn send(plane: &Plane, role: Role, sent: &Resource) {
 
 fn plane(zones: &[&str]) -> Plane {
     let plane = Plane::new();
-    plane.put(mesh("default"));
+    plane.put(mesh("default").build());
     zones.iter().for_each(|zone| plane.put(resource(Kind::Zone, "", zone, &[], json!({}))));
     plane
 }
@@ -252,7 +253,7 @@ fn random_resource(rng: &mut StdRng, kinds: &[Kind]) -> Option<Resource> {
     over_the_wire(&resource(kind, of_mesh, &name, &labels, random_spec(kind, rng)))
 }
 
-/// What a plane has of zone west and should not have.
+/// Resources of zone west that a plane must not have.
 fn forbidden(plane: &Plane) -> Vec<String> {
     let snapshot = plane.snapshot();
     let of_west = snapshot.iter().filter(|stored| stored.label(labels::ZONE) == Some("west"));
@@ -278,7 +279,7 @@ fn pass_on(global: &Plane, east: &Plane) -> usize {
 }
 
 #[test]
-fn nothing_that_a_zone_makes_up_reaches_another_zone_beside_what_the_table_allows() {
+fn what_a_zone_makes_up_reaches_other_zones_only_by_the_table() {
     let kinds: Vec<Kind> = Direction::ToGlobal("west".into()).wanted().collect();
     let mut arrived = 0;
     for seed in seeds() {
@@ -305,7 +306,7 @@ fn nothing_that_a_zone_makes_up_reaches_another_zone_beside_what_the_table_allow
 }
 
 #[test]
-fn nothing_of_another_zone_that_a_global_makes_up_is_stored_beside_what_the_table_allows() {
+fn what_a_global_makes_up_of_other_zones_is_stored_only_by_the_table() {
     let kinds: Vec<Kind> = Direction::ToZone("east".into()).wanted().collect();
     let mut arrived = 0;
     for seed in seeds() {

@@ -216,7 +216,8 @@ fn damaged_bytes_are_refused_or_decoded_and_never_more() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
-    let (mut refused, mut decoded) = (0, 0);
+    let mut refused = 0;
+    let mut decoded = 0;
     for kind in synced_kinds().filter(|kind| kind.descriptor().form == Form::Inline) {
         let valid = wire::encode(&resource(kind, full(kind))).unwrap();
         for _ in 0..3_000 {

@@ -16,5 +16,6 @@ mod rights;
 mod round_trip;
 mod samples;
 mod simulation;
+mod strangers;
 mod vectors;
 mod world;

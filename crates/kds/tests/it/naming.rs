@@ -1,4 +1,4 @@
-//! Which resources go where, and what they are called there.
+//! Directions of resources, and their names on the other side.
 
 use kds::{
     Synced, mapping,
@@ -35,7 +35,7 @@ fn service(name: &str, labels: &[(&str, &str)]) -> Resource {
 const FROM_EAST: [(&str, &str); 2] = [(labels::ORIGIN, "zone"), (labels::ZONE, "east")];
 
 #[test]
-fn a_zone_gets_a_policy_under_a_hashed_name_without_status_and_with_its_display_name() {
+fn a_zone_gets_a_policy_with_hashed_and_display_name_without_status() {
     let mut policy = timeout("default-timeout-global", &[("team", "a")]);
     policy.status = Some(Status::from_json(Kind::MeshTimeout, json!({})).unwrap());
     let synced = to_zone(&policy).unwrap();
@@ -127,7 +127,7 @@ fn a_label_keeps_a_resource_where_it_is() {
 }
 
 #[test]
-fn resources_of_zones_go_to_other_zones_but_not_home_and_not_from_zones_that_are_off() {
+fn resources_of_enabled_zones_go_to_other_zones_and_not_home() {
     let backend = service("backend", &FROM_EAST);
     assert!(to_zone(&backend).is_some());
     let home = selection(Direction::ToZone("east".into()));
@@ -144,7 +144,7 @@ fn resources_of_zones_go_to_other_zones_but_not_home_and_not_from_zones_that_are
 }
 
 #[test]
-fn the_ingresses_of_a_zone_that_stays_away_are_withdrawn_and_its_services_are_not() {
+fn a_zone_that_stays_away_loses_its_ingresses_and_not_its_services() {
     let global = Plane::new();
     global.put(resource(Kind::Zone, "", "east", &[], json!({})));
     let ingress = resource(Kind::ZoneIngress, "", "in", &FROM_EAST, json!({}));
@@ -201,8 +201,9 @@ fn labels_with_a_skipped_prefix_stay_behind() {
 }
 
 #[test]
-fn every_kind_of_the_table_goes_the_way_it_says_and_meshes_are_asked_for_first() {
-    let (down, up) = (Direction::ToZone("west".into()), Direction::ToGlobal("west".into()));
+fn every_kind_goes_the_way_of_the_table_and_meshes_come_first() {
+    let down = Direction::ToZone("west".into());
+    let up = Direction::ToGlobal("west".into());
     assert_eq!(down.wanted().next(), Some(Kind::Mesh));
     for kind in Kind::ALL.iter().copied().filter(|kind| *kind != Kind::ServiceInsight) {
         let sync = &kind.descriptor().sync;

@@ -1,9 +1,9 @@
-//! What is sent, and when.
+//! Content and time of responses.
 
 use std::collections::BTreeSet;
 
 use kds::{
-    provider::{Answer, Provider, Response},
+    provider::{NonceMatch, Provider, Response},
     select::Direction,
 };
 use resources::{Key, Kind, Resource};
@@ -35,7 +35,7 @@ fn global() -> Plane {
 fn drain(provider: &mut Provider, plane: &Plane) -> Vec<Response> {
     std::iter::from_fn(|| {
         let response = provider.next(&plane.snapshot())?;
-        assert_eq!(provider.answered(response.kind, &response.nonce), Answer::Current);
+        assert_eq!(provider.answered(response.kind, &response.nonce), NonceMatch::Current);
         Some(response)
     })
     .collect()
@@ -47,7 +47,8 @@ fn dirty(keys: &[Key]) -> Dirty {
 
 #[test]
 fn the_first_response_is_complete_and_comes_also_when_there_is_nothing() {
-    let (plane, mut provider) = (global(), provider(LIMIT));
+    let plane = global();
+    let mut provider = provider(LIMIT);
     plane.put(timeout("a", 1));
     plane.put(timeout("b", 1));
     assert!(provider.subscribe(Kind::MeshTimeout) && provider.subscribe(Kind::MeshRetry));
@@ -64,8 +65,9 @@ fn a_kind_that_does_not_go_this_way_is_not_answered() {
 }
 
 #[test]
-fn one_response_of_a_kind_is_in_flight_and_what_changes_meanwhile_comes_after_it() {
-    let (plane, mut provider) = (global(), provider(LIMIT));
+fn one_response_of_a_kind_is_in_flight_and_later_changes_follow_it() {
+    let plane = global();
+    let mut provider = provider(LIMIT);
     provider.subscribe(Kind::MeshTimeout);
     let first = provider.next(&plane.snapshot()).unwrap();
     for seconds in 1..4 {
@@ -73,16 +75,17 @@ fn one_response_of_a_kind_is_in_flight_and_what_changes_meanwhile_comes_after_it
         provider.changed(&dirty(&[timeout("a", 0).key]), &plane.snapshot());
         assert_eq!(provider.next(&plane.snapshot()), None);
     }
-    assert_eq!(provider.answered(Kind::MeshTimeout, "other"), Answer::Stale);
+    assert_eq!(provider.answered(Kind::MeshTimeout, "other"), NonceMatch::Stale);
     assert_eq!(provider.next(&plane.snapshot()), None);
-    assert_eq!(provider.answered(Kind::MeshTimeout, &first.nonce), Answer::Current);
+    assert_eq!(provider.answered(Kind::MeshTimeout, &first.nonce), NonceMatch::Current);
     let second = drain(&mut provider, &plane);
     assert_eq!((second.len(), second[0].resources.len()), (1, 1), "three changes of one resource are one");
 }
 
 #[test]
 fn what_did_not_change_for_the_peer_is_not_sent() {
-    let (plane, mut provider) = (global(), provider(LIMIT));
+    let plane = global();
+    let mut provider = provider(LIMIT);
     let mut service = resource(Kind::MeshExternalService, "default", "a", &[], json!({}));
     plane.put(service.clone());
     provider.subscribe(Kind::MeshExternalService);
@@ -97,8 +100,9 @@ fn what_did_not_change_for_the_peer_is_not_sent() {
 }
 
 #[test]
-fn what_is_deleted_or_no_longer_for_the_peer_is_removed_by_its_name_over_there() {
-    let (plane, mut provider) = (global(), provider(LIMIT));
+fn a_deleted_or_deselected_resource_is_removed_by_the_peers_name() {
+    let plane = global();
+    let mut provider = provider(LIMIT);
     plane.put(timeout("a", 1));
     plane.put(timeout("b", 1));
     provider.subscribe(Kind::MeshTimeout);
@@ -115,7 +119,8 @@ fn what_is_deleted_or_no_longer_for_the_peer_is_removed_by_its_name_over_there()
 
 #[test]
 fn a_zone_that_is_switched_off_is_withdrawn_and_comes_back_when_it_is_on() {
-    let (plane, mut provider) = (global(), provider(LIMIT));
+    let plane = global();
+    let mut provider = provider(LIMIT);
     let zone = |enabled: bool| resource(Kind::Zone, "", "east", &[], json!({ "enabled": enabled }));
     let labels = [("kuma.io/origin", "zone"), ("kuma.io/zone", "east"), ("kuma.io/display-name", "a")];
     plane.put(zone(true));
@@ -131,8 +136,9 @@ fn a_zone_that_is_switched_off_is_withdrawn_and_comes_back_when_it_is_on() {
 }
 
 #[test]
-fn increments_are_cut_to_the_limit_and_a_first_response_over_it_is_not_sent_at_all() {
-    let (plane, mut small) = (global(), provider(4 << 10));
+fn increments_are_cut_to_the_limit_and_no_long_first_response_is_sent() {
+    let plane = global();
+    let mut small = provider(4 << 10);
     small.subscribe(Kind::MeshTimeout);
     drain(&mut small, &plane);
     let names: Vec<String> = (0..50).map(|n| format!("t{n}")).collect();
@@ -148,13 +154,13 @@ fn increments_are_cut_to_the_limit_and_a_first_response_over_it_is_not_sent_at_a
     stuck.subscribe(Kind::MeshRetry);
     let sent: Vec<Kind> = drain(&mut stuck, &plane).iter().map(|response| response.kind).collect();
     assert_eq!(sent, [Kind::MeshRetry], "an incomplete set would delete the rest; other kinds go on");
-    let problems: Vec<_> = stuck.problems().collect();
+    let problems: Vec<_> = stuck.incomplete_kinds().collect();
     assert!(problems[0].0 == Kind::MeshTimeout && problems[0].1.contains("maxMsgSize"), "{problems:?}");
 
     names.iter().skip(3).for_each(|name| plane.delete(&timeout(name, 1).key));
     stuck.changed(&dirty(&keys), &plane.snapshot());
     assert_eq!(drain(&mut stuck, &plane)[0].resources.len(), 3);
-    assert_eq!(stuck.problems().count(), 0);
+    assert_eq!(stuck.incomplete_kinds().count(), 0);
 }
 
 fn in_parts(limit: usize) -> Provider {
@@ -172,7 +178,8 @@ fn summary(responses: &[Response]) -> (usize, usize, Vec<bool>) {
 
 #[test]
 fn a_peer_that_takes_parts_gets_a_complete_set_of_any_size() {
-    let (plane, mut provider) = (global(), in_parts(4 << 10));
+    let plane = global();
+    let mut provider = in_parts(4 << 10);
     assert_eq!(summary(&drain(&mut provider, &plane)), (0, 0, vec![false]), "an empty set is one part");
     let mut provider = in_parts(4 << 10);
     (0..50).for_each(|n| plane.put(timeout(&format!("t{n}"), 1)));
@@ -182,7 +189,8 @@ fn a_peer_that_takes_parts_gets_a_complete_set_of_any_size() {
     let sent = first.resources[0].name.clone();
 
     // What changes meanwhile is part of it.
-    let (gone, added) = (Key::new(Kind::MeshTimeout, "default", "t0"), timeout("t99", 1));
+    let gone = Key::new(Kind::MeshTimeout, "default", "t0");
+    let added = timeout("t99", 1);
     plane.delete(&gone);
     plane.put(added.clone());
     provider.changed(&dirty(&[gone, added.key]), &plane.snapshot());
@@ -196,19 +204,20 @@ fn a_peer_that_takes_parts_gets_a_complete_set_of_any_size() {
 }
 
 #[test]
-fn a_complete_set_in_parts_does_not_end_before_everything_of_it_can_be_sent() {
-    let (plane, mut provider) = (global(), in_parts(4 << 10));
+fn a_complete_set_in_parts_ends_once_all_of_it_can_be_sent() {
+    let plane = global();
+    let mut provider = in_parts(4 << 10);
     let huge = "x".repeat(5 << 10);
     let mut large = timeout("large", 1);
     large.labels.insert("note".to_owned(), huge);
     plane.put(large.clone());
     plane.put(timeout("small", 1));
     assert_eq!(summary(&drain(&mut provider, &plane)), (1, 0, vec![true]), "the rest waits");
-    assert!(provider.problems().next().unwrap().1.contains("the limit of a message"));
+    assert!(provider.incomplete_kinds().next().unwrap().1.contains("the limit of a message"));
     plane.put(timeout("large", 1));
     provider.changed(&dirty(&[large.key]), &plane.snapshot());
     assert_eq!(summary(&drain(&mut provider, &plane)), (1, 0, vec![false]));
-    assert_eq!(provider.problems().count(), 0);
+    assert_eq!(provider.incomplete_kinds().count(), 0);
 }
 
 #[test]
@@ -232,7 +241,7 @@ fn a_change_costs_what_it_changes() {
     assert_eq!(ENCODED.load(Ordering::Relaxed) - before, 1);
 }
 
-/// How often a resource is looked at and encoded.
+/// Number of visits and encodings of resources.
 static ENCODED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 fn counted(synced: &kds::Synced) -> Result<bytes::Bytes, String> {

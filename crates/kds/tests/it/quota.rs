@@ -8,8 +8,9 @@ use kds::{
 };
 use resources::{Key, Kind, Resource, labels, naming::kds::hashed_name};
 use serde_json::json;
+use testkit::build::mesh;
 
-use crate::{codec::resource, receiving::mesh, world::Plane};
+use crate::{codec::resource, world::Plane};
 
 /// A zone on global, with room for ten of each kind.
 struct Zone {
@@ -63,7 +64,7 @@ fn service(n: usize) -> Resource {
 
 fn global() -> Plane {
     let global = Plane::new();
-    global.put(mesh("default"));
+    global.put(mesh("default").build());
     global.put(resource(Kind::Zone, "", "west", &[], json!({})));
     global
 }

@@ -1,25 +1,21 @@
-//! What is stored, kept, refused and held back.
+//! Results of responses: stored, kept, rejected and held resources.
 
 use kds::{
     Synced,
     guard::{self, Guard},
-    receiver::{Arrival, Batch, Receiver, Refused, Role},
+    receiver::{Arrival, Batch, Receiver, RefusedResource, Role},
 };
 use resources::{
     Key, Kind, Labels, Resource, Spec, kinds::dataplane::Dataplane, kinds::zone_ingress::ZoneIngress, labels,
     naming::kds::hashed_name,
 };
 use serde_json::{Value, json};
-use testkit::spec;
+use testkit::{build::mesh, spec};
 
 use crate::{
     codec::resource,
     world::{Plane, World},
 };
-
-pub fn mesh(name: &str) -> Resource {
-    resource(Kind::Mesh, "", name, &[], json!({}))
-}
 
 fn service(name: &str) -> Resource {
     resource(Kind::MeshService, "default", name, &[], json!({}))
@@ -33,7 +29,7 @@ fn timeout(name: &str) -> Resource {
 /// A global control plane with a mesh, and zones that are connected.
 fn world(zones: &[&str]) -> World {
     let mut world = World::new(zones);
-    world.global.put(mesh("default"));
+    world.global.put(mesh("default").build());
     world.reconnect_all();
     world.settle();
     world
@@ -53,7 +49,8 @@ pub fn arrives(
     let synced = Synced { key: sent.key, labels: sent.labels, spec: sent.spec, status: None };
     let arrival =
         Arrival { kind, resources: vec![synced], removed: Vec::new(), refused: Vec::new(), more: false };
-    let (mut receiver, mut guard) = (Receiver::new(role), guard::Guard::default());
+    let mut receiver = Receiver::new(role);
+    let mut guard = guard::Guard::default();
     let batch = receiver.receive(arrival, &plane.snapshot(), &mut guard);
     let plan = receiver.plan(&batch, &plane.snapshot(), jiff::Timestamp::UNIX_EPOCH);
     plan.writes.into_iter().for_each(|write| drop(plane.try_write(write).unwrap()));
@@ -121,7 +118,7 @@ fn a_global_that_comes_back_empty_takes_no_keys_from_meshes_with_proxies() {
     let data = || json!({ "data": "a2V5" });
     let keys = ["ca-builtin-key-ca-1", "dataplane-token-signing-key-default-1"];
     keys.iter().for_each(|name| world.global.put(resource(Kind::Secret, "default", name, &[], data())));
-    world.global.put(mesh("unused"));
+    world.global.put(mesh("unused").build());
     world.global.put(resource(Kind::Secret, "unused", "dataplane-token-signing-key-unused-1", &[], data()));
     world.global.put(resource(Kind::GlobalSecret, "", "zone-token-signing-key-1", &[], data()));
     world.settle();
@@ -170,7 +167,7 @@ fn what_is_written_in_a_zone_is_not_deleted_by_global() {
     let mut own = timeout("own");
     own.labels.insert(labels::ORIGIN.to_owned(), "zone".to_owned());
     world.zones[0].plane.put(own);
-    world.zones[0].plane.put(mesh("only-here"));
+    world.zones[0].plane.put(mesh("only-here").build());
     world.connect(0);
     world.settle();
     assert_eq!(world.zones[0].plane.names(Kind::MeshTimeout), ["own"]);
@@ -203,7 +200,8 @@ fn a_zone_keeps_what_it_found_out_about_a_resource_of_global() {
 fn a_policy_that_comes_before_its_mesh_waits_for_it() {
     let plane = Plane::new();
     let synced = |of: Resource| Synced { key: of.key, labels: of.labels, spec: of.spec, status: None };
-    let (mut receiver, mut guard) = (Receiver::new(Role::Zone("east".into())), guard::Guard::default());
+    let mut receiver = Receiver::new(Role::Zone("east".into()));
+    let mut guard = guard::Guard::default();
     let first = timeout("t");
     let arrival = |kind, resource| Arrival {
         kind,
@@ -217,7 +215,7 @@ fn a_policy_that_comes_before_its_mesh_waits_for_it() {
     assert_eq!((plan.writes.len(), plan.refused.len(), plan.orphans.len()), (0, 0, 1));
     assert_eq!(receiver.wait(plan.orphans), []);
     assert!(receiver.no_longer_waiting(&plane.snapshot(), &mut Guard::default()).is_empty());
-    plane.put(mesh("default"));
+    plane.put(mesh("default").build());
     let ready = receiver.no_longer_waiting(&plane.snapshot(), &mut Guard::default());
     assert_eq!(receiver.plan(&ready[0], &plane.snapshot(), jiff::Timestamp::UNIX_EPOCH).writes.len(), 1);
 }
@@ -225,7 +223,7 @@ fn a_policy_that_comes_before_its_mesh_waits_for_it() {
 #[test]
 fn a_mesh_is_not_deleted_from_under_its_proxies() {
     let mut world = world(&["east"]);
-    world.global.put(mesh("demo"));
+    world.global.put(mesh("demo").build());
     world.settle();
     let networking = json!({ "networking": { "address": "10.0.0.1", "inbound": [{ "port": 80 }] } });
     let mut dataplane = resource(Kind::Dataplane, "demo", "web", &[], networking);
@@ -241,7 +239,7 @@ fn a_mesh_is_not_deleted_from_under_its_proxies() {
 }
 
 #[test]
-fn one_that_is_refused_does_not_keep_out_the_others_and_the_reason_is_told() {
+fn a_refused_resource_keeps_out_no_others_and_its_reason_is_reported() {
     let mut world = world(&["east"]);
     let zone = &world.zones[0].plane;
     // The name under which global's policy arrives is taken by one of the zone's own.
@@ -268,7 +266,7 @@ fn one_that_is_refused_does_not_keep_out_the_others_and_the_reason_is_told() {
 #[test]
 fn a_zone_cannot_speak_for_another_one_or_for_global() {
     let global = Plane::new();
-    global.put(mesh("default"));
+    global.put(mesh("default").build());
     for zone in ["east", "west"] {
         global.put(resource(Kind::Zone, "", zone, &[], json!({})));
     }
@@ -308,9 +306,11 @@ fn a_zone_cannot_speak_for_another_one_or_for_global() {
 
 #[test]
 fn secrets_that_are_named_after_the_longest_mesh_arrive() {
-    let (zone, longest) = (Plane::new(), "m".repeat(253));
-    zone.put(mesh(&longest));
-    let (data, role) = (|| json!({ "data": "aGk=" }), || Role::Zone("east".into()));
+    let zone = Plane::new();
+    let longest = "m".repeat(253);
+    zone.put(mesh(&longest).build());
+    let data = || json!({ "data": "aGk=" });
+    let role = || Role::Zone("east".into());
     let key = format!("dataplane-token-signing-key-{longest}-1");
     let refused = arrives(&zone, role(), Kind::Secret, &longest, &key, &[], data());
     assert_eq!(refused, Vec::<String>::new());
@@ -323,10 +323,11 @@ fn secrets_that_are_named_after_the_longest_mesh_arrive() {
 #[test]
 fn what_has_no_mesh_no_name_or_no_sense_is_refused_with_the_reason() {
     let global = Plane::new();
-    global.put(mesh("default"));
+    global.put(mesh("default").build());
     global.put(resource(Kind::Zone, "", "west", &[], json!({})));
     let role = || Role::Global("west".into());
-    let (a, web) = ([(labels::DISPLAY_NAME, "a")], [(labels::DISPLAY_NAME, "web")]);
+    let a = [(labels::DISPLAY_NAME, "a")];
+    let web = [(labels::DISPLAY_NAME, "web")];
     let called = |mesh: &str, name: &str| hashed_name(mesh, name, Some("west"), None);
     let refused = arrives(&global, role(), Kind::MeshService, "gone", &called("gone", "a"), &a, json!({}));
     assert_eq!(refused, ["mesh \"gone\" is not found"]);
@@ -338,7 +339,7 @@ fn what_has_no_mesh_no_name_or_no_sense_is_refused_with_the_reason() {
     assert!(refused[0].contains("networking.address"), "{refused:?}");
     assert_eq!(global.names(Kind::Dataplane).len() + global.names(Kind::MeshService).len(), 0);
     let zone = Plane::new();
-    zone.put(mesh("default"));
+    zone.put(mesh("default").build());
     let own = [(labels::ZONE, "east")];
     let refused =
         arrives(&zone, Role::Zone("east".into()), Kind::MeshService, "default", "a", &own, json!({}));
@@ -355,10 +356,10 @@ fn a_complaint_names_a_few_reasons_and_counts_the_rest() {
     assert!(text.ends_with("and at least 995 more"), "{text}");
 }
 
-/// What is said about so many resources that are refused.
+/// Returns the complaint about this many rejected resources.
 fn complaint(count: usize) -> Option<String> {
     let batch = Batch::of_deletions(Kind::MeshService, Vec::new());
-    let refused = |n| Refused { name: format!("r{n}.default"), reason: "é".repeat(1000) };
+    let refused = |n| RefusedResource { name: format!("r{n}.default"), reason: "é".repeat(1000) };
     let mut receiver = Receiver::new(Role::Global("east".into()));
     receiver.complaint(&batch, (0..count).map(refused).collect(), &Guard::default())
 }
@@ -381,7 +382,7 @@ fn what_waits_for_meshes_has_a_bound() {
     // The same ones take no more room.
     assert_eq!(receiver.wait((0..15).map(orphan).collect()), []);
     let plane = Plane::new();
-    plane.put(mesh("nowhere"));
+    plane.put(mesh("nowhere").build());
     let ready = receiver.no_longer_waiting(&plane.snapshot(), &mut Guard::default());
     assert_eq!(ready[0].resources.len(), 15);
     assert_eq!(ready[0].resources[0].spec, spec);

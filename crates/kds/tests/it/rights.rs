@@ -7,11 +7,12 @@ use kds::{
 };
 use resources::{Kind, labels, naming::kds::hashed_name};
 use serde_json::{Value, json};
+use testkit::build::mesh;
 
 use crate::{
     codec::resource,
     producers::timeout_to,
-    receiving::{arrives, mesh},
+    receiving::arrives,
     world::{Plane, selection},
 };
 
@@ -19,7 +20,7 @@ const FROM_WEST: [(&str, &str); 2] = [(labels::ORIGIN, "zone"), (labels::ZONE, "
 
 fn global() -> Plane {
     let global = Plane::new();
-    global.put(mesh("default"));
+    global.put(mesh("default").build());
     global.put(resource(Kind::Zone, "", "west", &[], json!({})));
     global
 }
@@ -34,7 +35,7 @@ pub fn zone_sends(kind: Kind, labels: &[(&str, &str)], spec: Value) -> Vec<Strin
 /// The refusal of a policy of zone west that global sends to zone east.
 pub fn global_sends(kind: Kind, labels: &[(&str, &str)], spec: Value) -> Vec<String> {
     let east = Plane::new();
-    east.put(mesh("default"));
+    east.put(mesh("default").build());
     let labels: Vec<_> = FROM_WEST.iter().chain(labels).copied().collect();
     arrives(&east, Role::Zone("east".into()), kind, "default", "p", &labels, spec)
 }
@@ -73,7 +74,7 @@ fn kinds_that_do_not_go_across_come_from_no_other_zone() {
 #[test]
 fn what_only_zones_have_does_not_come_from_global_itself() {
     let east = Plane::new();
-    east.put(mesh("default"));
+    east.put(mesh("default").build());
     let ingress = json!({ "networking": { "address": "10.0.0.1", "port": 1, "advertisedAddress": "10.0.0.1",
         "advertisedPort": 1 } });
     let service = json!({ "ports": [{ "port": 80, "targetPort": 80 }] });
@@ -89,7 +90,7 @@ fn what_only_zones_have_does_not_come_from_global_itself() {
 }
 
 #[test]
-fn a_zone_speaks_for_itself_in_labels_and_fields_at_global_and_in_other_zones() {
+fn a_zone_speaks_only_for_itself_at_global_and_in_other_zones() {
     let labels = [
         (labels::DISPLAY_NAME, "kv"),
         (labels::ZONE, "west"),
@@ -110,7 +111,7 @@ fn a_zone_speaks_for_itself_in_labels_and_fields_at_global_and_in_other_zones() 
     let service = json!({ "ports": [{ "port": 80, "targetPort": 80, "snis": values }] });
     let name = hashed_name("default", "kv", Some("west"), None);
     let east = Plane::new();
-    east.put(mesh("default"));
+    east.put(mesh("default").build());
     for (plane, role) in [(global(), Role::Global("west".into())), (east, Role::Zone("east".into()))] {
         let refused = arrives(&plane, role, Kind::MeshService, "default", &name, &labels, service.clone());
         assert_eq!(refused, Vec::<String>::new());
@@ -135,7 +136,7 @@ fn what_was_exported_from_a_zone_and_written_on_global_is_for_all_zones() {
     let secret = resource(Kind::Secret, "default", "key", &exported, json!({ "data": "aGk=" }));
     for zone in ["east", "west"] {
         let plane = Plane::new();
-        plane.put(mesh("default"));
+        plane.put(mesh("default").build());
         for written in [&policy, &secret] {
             let to_zone = selection(Direction::ToZone(zone.into()));
             let sent = to_zone.outgoing(written, &WithdrawnZones::default()).unwrap();
@@ -149,7 +150,7 @@ fn what_was_exported_from_a_zone_and_written_on_global_is_for_all_zones() {
     }
     let labelled = [(labels::ZONE, "east")];
     let east = Plane::new();
-    east.put(mesh("default"));
+    east.put(mesh("default").build());
     let role = Role::Zone("east".into());
     let secret = json!({ "data": "aGk=" });
     let refused = arrives(&east, role, Kind::Secret, "default", "of-kuma", &labelled, secret);
@@ -249,7 +250,7 @@ fn a_zone_has_the_names_of_its_own_resources_only() {
 #[test]
 fn a_global_gives_a_zone_no_keys_of_users_and_no_settings() {
     let zone = Plane::new();
-    zone.put(mesh("default"));
+    zone.put(mesh("default").build());
     let send = |kind: Kind, name: &str, spec: Value| {
         let labels = [(labels::KDS_SYNC, "enabled")];
         arrives(&zone, Role::Zone("east".into()), kind, "", name, &labels, spec)

@@ -1,4 +1,4 @@
-//! What is encoded by one control plane is decoded by the other to the same resource.
+//! Round trips: one control plane encodes, and the other decodes to the same resource.
 
 use kds::wire::{self, Error};
 use proptest::prelude::*;

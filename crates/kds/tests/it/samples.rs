@@ -41,7 +41,8 @@ pub fn resource(kind: Kind, value: Value) -> Synced {
     }
 }
 
-/// What arrives of it: a VirtualOutbound in the form that Kuma ships, everything else as it is.
+/// Returns the resource as it arrives: a VirtualOutbound in the form that Kuma ships, everything else
+/// unchanged.
 pub fn on_arrival(sent: &Synced) -> Synced {
     let spec = match &sent.spec {
         Spec::VirtualOutbound(policy) => policy.shipped().into(),

@@ -31,7 +31,7 @@ struct Simulation {
     world: World,
     rng: StdRng,
     made: usize,
-    /// Whether zones are switched off and on: then what exists may be withdrawn from others.
+    /// Zones are switched off and on: then existing resources may be withdrawn from others.
     switches: bool,
     /// Keys on global and in zones before a delivery.
     zones: usize,
@@ -147,7 +147,8 @@ impl Simulation {
     /// One link moves on by one message, either way.
     fn deliver(&mut self) {
         let zone = self.rng.random_range(0..self.zones);
-        let (down, twice) = (self.rng.random_bool(0.5), self.rng.random_bool(0.05));
+        let down = self.rng.random_bool(0.5);
+        let twice = self.rng.random_bool(0.05);
         let member = &mut self.world.zones[zone];
         let Some(link) = &mut member.link else { return };
         if self.rng.random_bool(0.5) {
@@ -167,7 +168,8 @@ impl Simulation {
         }
     }
 
-    /// What a delivery has deleted in a zone does not exist on global, and was never the zone's.
+    /// Checks that a resource deleted in a zone by a delivery does not exist on global, and was never the
+    /// zone's.
     fn check_zone(&self, zone: usize, before: &store::Snapshot) {
         let gone = gone(before, &self.world.zones[zone].plane.snapshot());
         if gone.is_empty() {
@@ -252,7 +254,7 @@ fn same(place: &str, expected: &[Synced], get: impl Fn(&Key) -> Option<Arc<Resou
 }
 
 #[test]
-fn whatever_happens_to_links_and_processes_everything_arrives_and_nothing_that_exists_is_deleted() {
+fn faults_of_links_and_processes_lose_no_resource_and_delete_none() {
     for seed in seeds() {
         let outcome = std::panic::catch_unwind(|| {
             let mut simulation = Simulation::new(seed);

@@ -36,7 +36,7 @@ fn vectors() -> Vec<Vector> {
 }
 
 #[test]
-fn specs_of_older_kinds_are_encoded_as_another_implementation_encodes_them() {
+fn older_specs_are_encoded_as_another_implementation_does() {
     for Vector { kind, what, type_name, spec, bytes } in vectors() {
         let encoded = wire::encode(&resource(kind, spec)).unwrap();
         let any = spec_of(&encoded);
@@ -46,7 +46,7 @@ fn specs_of_older_kinds_are_encoded_as_another_implementation_encodes_them() {
 }
 
 #[test]
-fn what_another_implementation_encoded_is_decoded_to_the_spec_it_was_made_from() {
+fn bytes_of_another_implementation_decode_to_their_spec() {
     for vector in vectors() {
         let decoded = wire::decode(vector.kind, &around(vector.kind, &vector.bytes)).unwrap();
         assert_eq!(decoded.spec, spec(vector.kind, vector.spec), "{}, {}", vector.kind, vector.what);

@@ -1,12 +1,15 @@
 //! A global control plane, zones, and links between them that a test cuts and restores.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use kds::{
-    guard::{Guard, Threshold},
+    guard::{ConfirmedKinds, Guard, Threshold},
     provider::{Provider, Response},
-    receiver::{Receiver, Refused, Role},
+    receiver::{Batch, Receiver, RefusedResource, Role},
     select::{Direction, Selection, WithdrawnZones},
 };
 use resources::{Key, Kind, Resource};
@@ -70,23 +73,29 @@ pub struct Half {
     provider: Provider,
     changes: Changes,
     receiver: Receiver,
-    subscribed: bool,
+    /// Kinds to ask for when a kind has arrived.
+    later: BTreeMap<Kind, Vec<Kind>>,
     responses: VecDeque<Response>,
     answers: VecDeque<(Kind, String)>,
-    /// What the receiver asked for and the provider has not read.
+    /// Requests of the receiver that the provider has not read.
     requests: VecDeque<Kind>,
-    pub refused: Vec<Refused>,
-    /// What the receiver said last.
+    pub refused: Vec<RefusedResource>,
+    /// Last complaint of the receiver.
     pub complaint: Option<String>,
+    /// Last complaint about each kind.
+    pub complaints: BTreeMap<Kind, String>,
     pub sent: usize,
 }
 
 impl Half {
     pub fn new(direction: Direction, role: Role, provider: &Plane, parts: bool) -> Half {
         let wanted = direction.wanted().collect::<Vec<_>>();
-        // Meshes first; the rest when they are here.
-        let first = wanted.iter().copied().filter(|kind| *kind == Kind::Mesh).collect::<VecDeque<_>>();
+        // First who the peer is, then meshes; the rest when they are here.
+        let first = wanted.iter().copied().filter(|kind| *kind == Kind::Config).collect::<VecDeque<_>>();
         let requests = if first.is_empty() { wanted.into() } else { first };
+        let rest = Kind::ALL.iter().copied().filter(|kind| !matches!(kind, Kind::Config | Kind::Mesh));
+        let rest = rest.filter(|kind| direction.wanted().any(|wanted| wanted == *kind)).collect();
+        let later = BTreeMap::from([(Kind::Config, vec![Kind::Mesh]), (Kind::Mesh, rest)]);
         let limit = if parts { PART } else { LIMIT };
         let mut sending = Provider::new(selection(direction), codec::encode, limit);
         sending.understands_parts(parts);
@@ -94,12 +103,13 @@ impl Half {
             provider: sending,
             changes: provider.store.changes(),
             receiver: Receiver::new(role),
-            subscribed: !requests.contains(&Kind::Mesh),
+            later: if requests.contains(&Kind::Config) { later } else { BTreeMap::new() },
             responses: VecDeque::new(),
             answers: VecDeque::new(),
             requests,
             refused: Vec::new(),
             complaint: None,
+            complaints: BTreeMap::new(),
             sent: 0,
         }
     }
@@ -130,20 +140,24 @@ impl Half {
             self.apply(plane, guard, &response);
             self.answers.push_back((response.kind, response.nonce.clone()));
         }
-        if response.kind == Kind::Mesh && !self.subscribed {
-            self.subscribed = true;
-            let direction = match self.receiver.role() {
-                Role::Zone(zone) => Direction::ToZone(zone.clone()),
-                Role::Global(zone) => Direction::ToGlobal(zone.clone()),
-            };
-            self.requests.extend(direction.wanted().filter(|kind| *kind != Kind::Mesh));
-        }
+        self.requests.extend(self.later.remove(&response.kind).unwrap_or_default());
         Some(response)
     }
 
     fn apply(&mut self, plane: &Plane, guard: &mut Guard, response: &Response) {
         let batch = self.receiver.receive(codec::arrival(response), &plane.snapshot(), guard);
-        let mut batches = vec![batch];
+        self.apply_all(plane, guard, vec![batch]);
+        self.release(plane, guard);
+    }
+
+    fn release(&mut self, plane: &Plane, guard: &mut Guard) {
+        let released = self.receiver.released(&plane.snapshot(), guard);
+        self.apply_all(plane, guard, released);
+        let adopted = self.receiver.adopted(&plane.snapshot(), guard);
+        self.apply_all(plane, guard, adopted.into_iter().collect());
+    }
+
+    fn apply_all(&mut self, plane: &Plane, guard: &mut Guard, mut batches: Vec<Batch>) {
         while let Some(batch) = batches.pop() {
             let plan = self.receiver.plan(&batch, &plane.snapshot(), Timestamp::UNIX_EPOCH);
             for write in plan.writes {
@@ -153,10 +167,22 @@ impl Half {
                 }
             }
             self.refused.extend(plan.refused.iter().cloned());
-            self.complaint = self.receiver.complaint(&batch, plan.refused, guard);
             assert_eq!(self.receiver.wait(plan.orphans), []);
+            assert_eq!(self.receiver.hold(plan.held), []);
+            self.complaint = self.receiver.complaint(&batch, plan.refused, guard);
+            if let Some(complaint) = &self.complaint {
+                self.complaints.insert(batch.kind, complaint.clone());
+            }
             batches.extend(self.receiver.no_longer_waiting(&plane.snapshot(), guard));
         }
+    }
+
+    /// Accepts held changes as an operator; they are made at once.
+    pub fn accept(&mut self, plane: &Plane, guard: &mut Guard, accepted: ConfirmedKinds) {
+        let made = guard.accept(accepted).into_iter();
+        let deletions = made.map(|(kind, keys)| Batch::of_deletions(kind, keys.into_iter().collect()));
+        self.apply_all(plane, guard, deletions.collect());
+        self.release(plane, guard);
     }
 
     pub fn is_quiet(&self) -> bool {
@@ -171,7 +197,7 @@ pub struct Member {
     pub link: Option<Link>,
     pub guard: Guard,
     pub guard_on_global: Guard,
-    /// Whether both ends take complete sets in parts.
+    /// Both ends accept complete sets in parts.
     pub parts: bool,
 }
 
@@ -206,8 +232,10 @@ impl World {
 
     pub fn connect(&mut self, zone: usize) {
         let member = &mut self.zones[zone];
-        let (name, parts) = (member.name.clone(), member.parts);
-        let (down, up) = (Direction::ToZone(name.clone()), Direction::ToGlobal(name.clone()));
+        let name = member.name.clone();
+        let parts = member.parts;
+        let down = Direction::ToZone(name.clone());
+        let up = Direction::ToGlobal(name.clone());
         member.link = Some(Link {
             to_zone: Half::new(down, Role::Zone(name.clone()), &self.global, parts),
             to_global: Half::new(up, Role::Global(name), &member.plane, parts),
@@ -243,22 +271,24 @@ impl World {
         panic!("it does not come to rest");
     }
 
-    /// What a zone should have of the global control plane's.
+    /// Resources of the global control plane that a zone should have.
     pub fn expected_in_zone(&self, zone: usize) -> Vec<kds::Synced> {
         let snapshot = self.global.snapshot();
         let direction = Direction::ToZone(self.zones[zone].name.clone());
         let wanted: Vec<Kind> = direction.wanted().collect();
-        let (selection, off) = (selection(direction), WithdrawnZones::of(&snapshot));
+        let selection = selection(direction);
+        let off = WithdrawnZones::of(&snapshot);
         let all = wanted.iter().flat_map(|kind| snapshot.of_kind(*kind));
         all.filter_map(|resource| selection.outgoing(resource, &off)).collect()
     }
 
-    /// What the global control plane should have of a zone's.
+    /// Resources of a zone that the global control plane should have.
     pub fn expected_on_global(&self, zone: usize) -> Vec<kds::Synced> {
         let snapshot = self.zones[zone].plane.snapshot();
         let direction = Direction::ToGlobal(self.zones[zone].name.clone());
         let wanted: Vec<Kind> = direction.wanted().collect();
-        let (selection, off) = (selection(direction), WithdrawnZones::of(&snapshot));
+        let selection = selection(direction);
+        let off = WithdrawnZones::of(&snapshot);
         let all = wanted.iter().flat_map(|kind| snapshot.of_kind(*kind));
         all.filter_map(|resource| selection.outgoing(resource, &off)).collect()
     }

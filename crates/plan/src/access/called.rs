@@ -1,38 +1,42 @@
-//! What is called: a workload of this zone, or whatever clients call by a name.
+//! Targets of calls: workloads of this zone, and services or tags that clients call by name.
 
 use std::sync::Arc;
 
 use resources::labels;
 use topology::{Destination, DestinationId, MeshSnapshot};
 
-use super::{Lookup, Ports, Server, Workload, servers};
+use super::{Lookup, NamedWorkload, Ports, Server, servers};
 
-/// What a name or an identifier means that is called.
+/// Target of calls that a name or an identifier stands for.
 #[derive(Debug)]
-pub enum Called<'a> {
+pub enum CallTarget<'a> {
     /// Dataplanes of this zone.
-    Workload(Workload<'a>),
+    Workload(NamedWorkload<'a>),
     /// Ports of a service, or tags: served in this zone, in others or outside of the mesh.
     Destinations { kind: &'static str, name: String, ports: Vec<&'a Arc<Destination>> },
 }
 
-impl<'a> Called<'a> {
+impl<'a> CallTarget<'a> {
     /// A Dataplane, a service with instances here, any other service, or a value of `kuma.io/service`: the first of
     /// these that there is.
-    pub fn find(lookup: Lookup<'a, '_>, mesh: &'a MeshSnapshot, name: &str) -> Result<Called<'a>, String> {
-        if let Some(workload) = Workload::named(lookup, mesh, name) {
-            return Ok(Called::Workload(workload));
+    pub fn find(
+        lookup: Lookup<'a, '_>,
+        mesh: &'a MeshSnapshot,
+        name: &str,
+    ) -> Result<CallTarget<'a>, String> {
+        if let Some(workload) = NamedWorkload::named(lookup, mesh, name) {
+            return Ok(CallTarget::Workload(workload));
         }
         let of = |ports: Vec<&'a Arc<Destination>>| {
             let service = ports.first().and_then(|port| port.service.as_ref());
             let kind = service.map_or(labels::SERVICE, |key| key.kind.name());
-            Called::Destinations { kind, name: name.to_owned(), ports }
+            CallTarget::Destinations { kind, name: name.to_owned(), ports }
         };
         let found = servers::named(mesh, name);
         if !found.is_empty() {
             return Ok(of(found));
         }
-        Workload::find(lookup, mesh, name).map(Called::Workload).or_else(|error| {
+        NamedWorkload::find(lookup, mesh, name).map(CallTarget::Workload).or_else(|error| {
             let found = servers::tagged(mesh, name);
             if found.is_empty() { Err(error) } else { Ok(of(found)) }
         })
@@ -40,23 +44,23 @@ impl<'a> Called<'a> {
 
     pub fn name(&self) -> &str {
         match self {
-            Called::Workload(workload) => &workload.name,
-            Called::Destinations { name, .. } => name,
+            CallTarget::Workload(workload) => &workload.name,
+            CallTarget::Destinations { name, .. } => name,
         }
     }
 
     /// Its kind, and how many Dataplanes of this zone it consists of, if that is known without looking.
     pub fn party(&self) -> (&'static str, Option<usize>) {
         match self {
-            Called::Workload(workload) => (workload.kind, Some(workload.dataplanes.len())),
-            Called::Destinations { kind, .. } => (kind, None),
+            CallTarget::Workload(workload) => (workload.kind, Some(workload.dataplanes.len())),
+            CallTarget::Destinations { kind, .. } => (kind, None),
         }
     }
 
-    /// Where it is called; only at `port` when one is given. The error says which ports it has.
+    /// Returns the ports that are called; only `port` if given. The error lists the ports that exist.
     pub(super) fn at(&self, mesh: &'a MeshSnapshot, port: Option<&str>) -> Result<Ports<'a>, String> {
         match self {
-            Called::Workload(workload) => {
+            CallTarget::Workload(workload) => {
                 let servers = workload.inbounds(mesh, port)?;
                 let at_port = |id: &DestinationId| {
                     let destination = mesh.destinations.get(id)?;
@@ -68,7 +72,7 @@ impl<'a> Called<'a> {
                 let destinations = workload.destinations(mesh).iter().filter_map(at_port).collect();
                 Ok(Ports { servers: Some(servers), destinations })
             }
-            Called::Destinations { kind, name, ports } => {
+            CallTarget::Destinations { kind, name, ports } => {
                 let destinations = at_port(ports, port).ok_or_else(|| {
                     let known: Vec<String> = ports.iter().map(|port| section(port)).collect();
                     format!(
@@ -92,7 +96,7 @@ fn at_port<'a>(ports: &[&'a Arc<Destination>], port: Option<&str>) -> Option<Vec
     (!meant.is_empty()).then_some(meant)
 }
 
-/// What a port is called.
+/// Returns the name of a port.
 fn section(destination: &Destination) -> String {
     match &destination.id {
         DestinationId::Port(kri) => kri.section.clone(),

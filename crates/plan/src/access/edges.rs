@@ -1,4 +1,4 @@
-//! Who could call whom that cannot now, and the other way round.
+//! Calls that a change allows or denies.
 //!
 //! Both sides of a change are asked the question that `access` answers, of the same permissions: for every service of
 //! which a server's permissions may change, with every client of the mesh; and for every client that comes or goes,
@@ -19,10 +19,11 @@ use resources::{
     labels,
     naming::Kri,
 };
-use topology::{ClientClass, DestinationId, MeshSnapshot, MeshUpdate, State, matching};
+use topology::{Affected, AllMeshes, ClientClass, DestinationId, MeshSnapshot, MeshUpdate, matching};
 
 use super::{
-    CallerGroup, Check, ClientConnection, Group, InboundRequirement, Server, Verdict, check, grouped,
+    AccessCheck, AccessVerdict, CallerGroup, ClientConnection, Group, InboundRequirement, Server, check,
+    grouped,
 };
 use crate::{
     budget::{Budget, Spent},
@@ -37,14 +38,14 @@ const POLICY: usize = 20;
 /// A service as a client sees it: its name and the inbound.
 type Service = (String, String);
 
-/// Who could call whom because of a change, and who could not any more.
+/// Calls that a change allows (`opened`) and calls that it denies (`closed`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EdgeChanges {
     pub opened: Vec<EdgeChange>,
     pub closed: Vec<EdgeChange>,
-    /// Whether there may be more than is listed.
+    /// More edges may exist than are listed.
     pub truncated: bool,
-    /// How many services were not looked at.
+    /// Number of services that were not looked at.
     pub left_out: usize,
 }
 
@@ -59,20 +60,20 @@ pub struct EdgeChange {
     /// The inbound that is called, by name or port.
     pub inbound: String,
     /// `None` where one of both does not exist.
-    pub before: Option<Verdict>,
-    pub after: Option<Verdict>,
+    pub before: Option<AccessVerdict>,
+    pub after: Option<AccessVerdict>,
     /// The rule that decides afterwards.
     pub rule: Option<Kri>,
     pub reason: String,
 }
 
 /// The edges that these updates of a state open and close, as far as the budget goes.
-pub fn edges(before: &State, updates: &[MeshUpdate], budget: &Budget) -> EdgeChanges {
+pub fn edges(before: &AllMeshes, updates: &[MeshUpdate], budget: &Budget) -> EdgeChanges {
     let mut edges = EdgeChanges::default();
     for update in updates {
         let before = before.mesh(&update.mesh).map(|mesh| &**mesh);
         let after = update.snapshot.as_deref();
-        let touched = Touched::by(update, before, after, budget);
+        let touched = ChangedDataplanes::by(update, before, after, budget);
         if !touched.is_empty() {
             in_mesh(&update.mesh, before, after, &touched, budget, &mut edges);
         }
@@ -80,26 +81,41 @@ pub fn edges(before: &State, updates: &[MeshUpdate], budget: &Budget) -> EdgeCha
     edges
 }
 
-/// Whose permissions, and whose certificates, may be others.
+/// Dataplanes whose permissions (`servers`) or certificates (`clients`) may change.
 #[derive(Default)]
-struct Touched {
+struct ChangedDataplanes {
     whole_mesh: bool,
     servers: BTreeSet<Arc<str>>,
     clients: BTreeSet<Arc<str>>,
 }
 
-impl Touched {
+impl ChangedDataplanes {
     fn by(
         update: &MeshUpdate,
         before: Option<&MeshSnapshot>,
         after: Option<&MeshSnapshot>,
         budget: &Budget,
-    ) -> Touched {
-        let affected = &update.affected;
-        let mut touched = Touched { whole_mesh: affected.whole_mesh, ..Touched::default() };
-        touched.servers.extend(affected.proxies.iter().cloned());
-        touched.clients.extend(affected.proxies.iter().cloned());
-        for change in &affected.policies {
+    ) -> ChangedDataplanes {
+        let Affected {
+            whole_mesh,
+            policies,
+            proxies,
+            // Access is between Dataplanes: destinations, names and addresses decide nothing of it.
+            destinations: _,
+            services: _,
+            endpoints: _,
+            virtual_hosts: _,
+            globals: _,
+            zones: _,
+            // Consequences of the permissions and Dataplanes above.
+            rows: _,
+            reach: _,
+            reach_by_default: _,
+        } = &update.affected;
+        let mut touched = ChangedDataplanes { whole_mesh: *whole_mesh, ..ChangedDataplanes::default() };
+        touched.servers.extend(proxies.iter().cloned());
+        touched.clients.extend(proxies.iter().cloned());
+        for change in policies {
             for (mesh, policy) in [(before, &change.old), (after, &change.new)] {
                 let (Some(mesh), Some(policy)) = (mesh, policy) else { continue };
                 match policy.resource.kind() {
@@ -140,15 +156,15 @@ type Clients<'a> = Vec<CallerGroup<'a>>;
 
 /// The clients and servers of a mesh on one side of a change.
 #[derive(Default)]
-struct Side<'a> {
+struct GraphSide<'a> {
     clients: BTreeMap<String, Clients<'a>>,
     servers: BTreeMap<Service, Vec<Server<'a>>>,
 }
 
-impl<'a> Side<'a> {
-    fn of(mesh: Option<&'a MeshSnapshot>) -> Side<'a> {
-        let Some(mesh) = mesh else { return Side::default() };
-        let mut side = Side::default();
+impl<'a> GraphSide<'a> {
+    fn of(mesh: Option<&'a MeshSnapshot>) -> GraphSide<'a> {
+        let Some(mesh) = mesh else { return GraphSide::default() };
+        let mut side = GraphSide::default();
         let certified =
             mesh.dataplanes.values().map(|dataplane| (ClientClass::of(mesh, dataplane), dataplane));
         for client in grouped(certified) {
@@ -173,7 +189,7 @@ impl<'a> Side<'a> {
         side
     }
 
-    /// What the certificates of a client say.
+    /// Returns the client classes that the certificates of a client belong to.
     fn certificates(&self, name: &str) -> BTreeSet<&ClientClass> {
         self.clients.get(name).into_iter().flatten().map(|client| &client.key).collect()
     }
@@ -202,7 +218,7 @@ type Servers<'a> = Option<Vec<Group<InboundRequirement, Server<'a>>>>;
 /// thousand rules.
 fn servers<'a>(
     mesh: Option<&MeshSnapshot>,
-    side: &mut Side<'a>,
+    side: &mut GraphSide<'a>,
     service: &Service,
     budget: &Budget,
 ) -> Result<Servers<'a>, Spent> {
@@ -223,7 +239,7 @@ fn verdict(
     clients: Option<&Clients<'_>>,
     servers: &Servers<'_>,
     budget: &Budget,
-) -> Result<Option<(Verdict, Check)>, Spent> {
+) -> Result<Option<(AccessVerdict, AccessCheck)>, Spent> {
     let (Some(clients), Some(servers)) = (clients, servers) else { return Ok(None) };
     let mut made = Vec::new();
     for client in clients {
@@ -232,9 +248,9 @@ fn verdict(
             made.push(check(client, server));
         }
     }
-    let verdict = Verdict::of(&made);
+    let verdict = AccessVerdict::of(&made);
     // A denial explains what is mixed.
-    let worst = made.into_iter().min_by_key(Check::is_allowed);
+    let worst = made.into_iter().min_by_key(AccessCheck::is_allowed);
     Ok(worst.map(|worst| (verdict, worst)))
 }
 
@@ -251,12 +267,14 @@ fn in_mesh(
     name: &Arc<str>,
     before: Option<&MeshSnapshot>,
     after: Option<&MeshSnapshot>,
-    touched: &Touched,
+    touched: &ChangedDataplanes,
     budget: &Budget,
     edges: &mut EdgeChanges,
 ) {
-    let mut change = SideBySide { name, before, after, old: Side::of(before), new: Side::of(after) };
-    let (old, new) = (&change.old, &change.new);
+    let mut change =
+        SideBySide { name, before, after, old: GraphSide::of(before), new: GraphSide::of(after) };
+    let old = &change.old;
+    let new = &change.new;
     let mut asking = old.services_of(&touched.servers);
     asking.extend(new.services_of(&touched.servers));
     // Clients with other certificates than before. Another instance of one that stays is nothing new.
@@ -282,8 +300,8 @@ struct SideBySide<'a> {
     name: &'a Arc<str>,
     before: Option<&'a MeshSnapshot>,
     after: Option<&'a MeshSnapshot>,
-    old: Side<'a>,
-    new: Side<'a>,
+    old: GraphSide<'a>,
+    new: GraphSide<'a>,
 }
 
 impl SideBySide<'_> {
@@ -308,12 +326,12 @@ impl SideBySide<'_> {
     }
 }
 
-/// How much a verdict lets through.
-fn rank(verdict: Option<Verdict>) -> u8 {
+/// Orders verdicts by the calls that they allow.
+fn rank(verdict: Option<AccessVerdict>) -> u8 {
     match verdict {
-        None | Some(Verdict::Denied) => 0,
-        Some(Verdict::Mixed) => 1,
-        Some(Verdict::Allowed) => 2,
+        None | Some(AccessVerdict::Denied) => 0,
+        Some(AccessVerdict::Mixed) => 1,
+        Some(AccessVerdict::Allowed) => 2,
     }
 }
 
@@ -321,12 +339,13 @@ fn add(
     mesh: &Arc<str>,
     client: &str,
     (service, inbound): &Service,
-    was: Option<(Verdict, Check)>,
-    is: Option<(Verdict, Check)>,
+    was: Option<(AccessVerdict, AccessCheck)>,
+    is: Option<(AccessVerdict, AccessCheck)>,
     edges: &mut EdgeChanges,
 ) {
-    let verdict = |of: &Option<(Verdict, Check)>| of.as_ref().map(|(verdict, _)| *verdict);
-    let (before, after) = (verdict(&was), verdict(&is));
+    let verdict = |of: &Option<(AccessVerdict, AccessCheck)>| of.as_ref().map(|(verdict, _)| *verdict);
+    let before = verdict(&was);
+    let after = verdict(&is);
     let list = match rank(after).cmp(&rank(before)) {
         std::cmp::Ordering::Equal => return,
         std::cmp::Ordering::Greater => &mut edges.opened,

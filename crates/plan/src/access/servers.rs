@@ -15,11 +15,11 @@ use resources::{
 };
 use topology::{
     ClientTls, Destination, DestinationId, MeshSnapshot,
-    matching::{self, MemberSelector},
-    reachability::{
+    access::{
         Ruleset,
-        explain::{Place, Requirement, Server, Serving},
+        explain::{AskedServer, EnforcementPoint, Requirement, Serving},
     },
+    matching::{self, MemberSelector},
 };
 
 use super::{ClientConnection, InboundRequirement, Lookup, MAX_SERVERS};
@@ -31,14 +31,15 @@ const KINDS: [Kind; 3] = [Kind::MeshService, Kind::MeshMultiZoneService, Kind::M
 pub fn destinations<'a>(mesh: &'a MeshSnapshot, to: &str) -> Result<Vec<&'a Arc<Destination>>, String> {
     let named = named(mesh, to);
     let found = if named.is_empty() { tagged(mesh, to) } else { named };
-    match found.is_empty() {
-        true => Err(format!(
+    if found.is_empty() {
+        Err(format!(
             "mesh {:?} has no destination {to:?}: it is the identifier or the name of a MeshService, a \
              MeshMultiZoneService or a MeshExternalService, or a {} that a proxy calls",
             mesh.name,
             labels::SERVICE
-        )),
-        false => Ok(found),
+        ))
+    } else {
+        Ok(found)
     }
 }
 
@@ -73,12 +74,12 @@ pub fn servers<'a>(
     lookup: Lookup<'_, '_>,
     mesh: &'a MeshSnapshot,
     destinations: &[&'a Arc<Destination>],
-) -> (Vec<Server<'a>>, bool) {
+) -> (Vec<AskedServer<'a>>, bool) {
     let mut found = Servers { lookup, mesh, servers: Vec::new(), truncated: false };
     for destination in destinations {
         let before = found.servers.len();
         // Nothing stands between a client and what is outside of the mesh, or called without TLS.
-        let open = mesh.reachability.row(&destination.id).is_none();
+        let open = mesh.access.row(&destination.id).is_none();
         let asked = Asked {
             plaintext: open && destination.tls == ClientTls::Off,
             server_names: server_names(mesh, destination),
@@ -86,8 +87,8 @@ pub fn servers<'a>(
         };
         found.add(destination, &asked);
         let place = match &destination.external {
-            Some(_) if open => Some(Place::Egress),
-            None if destination.tls == ClientTls::Off => Some(Place::Unseen),
+            Some(_) if open => Some(EnforcementPoint::Egress),
+            None if destination.tls == ClientTls::Off => Some(EnforcementPoint::Unseen),
             Some(_) | None => None,
         };
         if let Some(place) = place.filter(|_| found.servers.len() == before) {
@@ -97,7 +98,7 @@ pub fn servers<'a>(
     (found.servers, found.truncated)
 }
 
-/// How clients call a destination, whatever it consists of.
+/// Connection of clients that call a destination by its own name, not by the name of one of its members.
 struct Asked {
     /// Servers that are not known here ask for no certificate, whatever they ask of clients of one of its members.
     plaintext: bool,
@@ -108,14 +109,14 @@ struct Asked {
 struct Servers<'a, 's, 'l> {
     lookup: Lookup<'s, 'l>,
     mesh: &'a MeshSnapshot,
-    servers: Vec<Server<'a>>,
+    servers: Vec<AskedServer<'a>>,
     truncated: bool,
 }
 
 impl<'a> Servers<'a, '_, '_> {
-    fn push(&mut self, place: Place<'a>, requires: Requirement, asked: &Asked) {
+    fn push(&mut self, place: EnforcementPoint<'a>, requires: Requirement, asked: &Asked) {
         let server_names = asked.server_names.clone();
-        self.servers.push(Server { place, requires, permissive: false, server_names });
+        self.servers.push(AskedServer { place, requires, permissive: false, server_names });
     }
 
     fn add(&mut self, destination: &'a Arc<Destination>, asked: &Asked) {
@@ -131,16 +132,19 @@ impl<'a> Servers<'a, '_, '_> {
         for (dataplane, inbound) in inbounds {
             let server = super::Server { dataplane, inbound, connection: asked.connection.clone() };
             let requires = InboundRequirement::of(mesh, &server);
-            let (permissive, requires) = (requires.is_permissive(), Requirement::from(&requires));
+            let permissive = requires.is_permissive();
+            let requires = Requirement::from(&requires);
             if let Requirement::Permission(ruleset) = &requires {
                 known.insert(ruleset.clone());
             }
-            let (place, server_names) = (Place::Inbound(dataplane, inbound), asked.server_names.clone());
-            self.servers.push(Server { place, requires, permissive, server_names });
+            let place = EnforcementPoint::Inbound(dataplane, inbound);
+            let server_names = asked.server_names.clone();
+            self.servers.push(AskedServer { place, requires, permissive, server_names });
         }
         // What the mesh knows of other servers than those.
-        let place = if destination.external.is_some() { Place::Egress } else { Place::Unseen };
-        match mesh.reachability.row(&destination.id) {
+        let place =
+            if destination.external.is_some() { EnforcementPoint::Egress } else { EnforcementPoint::Unseen };
+        match mesh.access.row(&destination.id) {
             Some(_) if self.truncated || asked.plaintext => {}
             Some(row) => {
                 for ruleset in row.rulesets.iter().filter(|ruleset| !known.contains(*ruleset)) {
@@ -151,7 +155,7 @@ impl<'a> Servers<'a, '_, '_> {
             None => {
                 let guarded = |zone: &Arc<str>| mesh.zones.has_own_permissions(zone);
                 if destination.tls != ClientTls::Off && other_zones(mesh, destination).iter().any(guarded) {
-                    self.push(Place::Unseen, Requirement::Unknown, asked);
+                    self.push(EnforcementPoint::Unseen, Requirement::Unknown, asked);
                 }
             }
         }
@@ -171,7 +175,7 @@ fn other_zones(mesh: &MeshSnapshot, destination: &Destination) -> BTreeSet<Arc<s
     }
 }
 
-/// How these destinations choose the proxies that serve them, each way once.
+/// Returns the ways in which these destinations select the proxies that serve them, each way once.
 pub fn serving(
     lookup: Lookup<'_, '_>,
     mesh: &MeshSnapshot,
@@ -224,7 +228,7 @@ fn members<'a>(
 
 /// The server names that clients may ask for; none where no rule asks for one.
 fn server_names(mesh: &MeshSnapshot, destination: &Destination) -> Arc<[String]> {
-    if let Some(row) = mesh.reachability.row(&destination.id) {
+    if let Some(row) = mesh.access.row(&destination.id) {
         return row.server_names.iter().cloned().collect();
     }
     match &destination.tls {

@@ -7,7 +7,7 @@ use std::{
 
 use resources::{Resource, naming::SpiffeId};
 use topology::{
-    ClientClass, DestinationId, MeshSnapshot, Mode,
+    ClientClass, DestinationId, MeshSnapshot, TrimmingMode,
     observed::{Caller, Edge},
 };
 
@@ -18,7 +18,8 @@ pub struct ShadowedClients<'m, T> {
     mesh: &'m MeshSnapshot,
     traits: T,
     clients: BTreeMap<SpiffeId, BTreeMap<ClientClass, Vec<&'m Arc<Resource>>>>,
-    /// What trimming would take from a class of proxies if it might call nothing. Made when it is asked for.
+    /// Destinations that trimming would take from a class of proxies that may call nothing. Computed on
+    /// demand.
     by_class: HashMap<Class, Arc<BTreeSet<DestinationId>>>,
     /// The same by the name of the proxy.
     by_proxy: HashMap<Arc<str>, Arc<BTreeSet<DestinationId>>>,
@@ -28,7 +29,7 @@ impl<'m, T: Fn(&Resource) -> ProxyTraits> ShadowedClients<'m, T> {
     /// `traits` is what a proxy said when it was last connected.
     pub fn of(mesh: &'m MeshSnapshot, traits: T) -> ShadowedClients<'m, T> {
         let mut clients: BTreeMap<SpiffeId, BTreeMap<ClientClass, Vec<&Arc<Resource>>>> = BTreeMap::new();
-        let shadowed = |dataplane: &&Arc<Resource>| mesh.trimming(dataplane).active() == Mode::Shadow;
+        let shadowed = |dataplane: &&Arc<Resource>| mesh.trimming(dataplane).active() == TrimmingMode::Shadow;
         for dataplane in mesh.dataplanes.values().filter(shadowed) {
             let class = ClientClass::of(mesh, dataplane);
             if let Some(id) = class.client().spiffe_ids.first().cloned() {
@@ -38,11 +39,11 @@ impl<'m, T: Fn(&Resource) -> ProxyTraits> ShadowedClients<'m, T> {
         ShadowedClients { mesh, traits, clients, by_class: HashMap::new(), by_proxy: HashMap::new() }
     }
 
-    /// Whether a client of this identity could not make the call if its outbounds were trimmed.
+    /// Trimming the outbounds of clients with this identity would prevent the call.
     pub fn would_trim(&mut self, edge: &Edge) -> bool {
         let Caller::Identity(id) = &edge.caller else { return false };
         let Some(classes) = self.clients.get(id) else { return false };
-        let denied = |class: &&ClientClass| !self.mesh.reachability.reaches(class, &edge.destination);
+        let denied = |class: &&ClientClass| !self.mesh.access.reaches(class, &edge.destination);
         let denied: Vec<ClientClass> = classes.keys().filter(denied).cloned().collect();
         denied.iter().any(|client| {
             let proxies = self.clients.get(id).and_then(|classes| classes.get(client));
@@ -55,7 +56,8 @@ impl<'m, T: Fn(&Resource) -> ProxyTraits> ShadowedClients<'m, T> {
         if let Some(known) = self.by_proxy.get(&dataplane.key.name) {
             return known.clone();
         }
-        let (mesh, traits) = (self.mesh, (self.traits)(dataplane));
+        let mesh = self.mesh;
+        let traits = (self.traits)(dataplane);
         let class = Class::of(&traits, dataplane, Calls::of(dataplane), Applying::of(mesh, dataplane));
         let made = self.by_class.entry(class).or_insert_with_key(|class| {
             let kept = never_trimmed(mesh, class, client);

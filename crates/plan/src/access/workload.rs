@@ -25,7 +25,7 @@ const MAX_PORTS: usize = 20;
 
 /// A Dataplane, a MeshService or a `kuma.io/service`, by its name.
 #[derive(Debug)]
-pub struct Workload<'a> {
+pub struct NamedWorkload<'a> {
     /// `Dataplane`, `MeshService` or `kuma.io/service`.
     pub kind: &'static str,
     pub name: String,
@@ -33,10 +33,14 @@ pub struct Workload<'a> {
     service: Option<(&'a Key, &'a MeshService, MemberSelector)>,
 }
 
-impl<'a> Workload<'a> {
+impl<'a> NamedWorkload<'a> {
     /// The error says what the mesh does not have.
-    pub fn find(lookup: Lookup<'a, '_>, mesh: &'a MeshSnapshot, name: &str) -> Result<Workload<'a>, String> {
-        if let Some(named) = Workload::named(lookup, mesh, name) {
+    pub fn find(
+        lookup: Lookup<'a, '_>,
+        mesh: &'a MeshSnapshot,
+        name: &str,
+    ) -> Result<NamedWorkload<'a>, String> {
+        if let Some(named) = NamedWorkload::named(lookup, mesh, name) {
             return Ok(named);
         }
         if lookup(&Key::new(Kind::MeshService, &mesh.name, name)).is_some() {
@@ -55,12 +59,17 @@ impl<'a> Workload<'a> {
                 labels::SERVICE
             ));
         }
-        Ok(Workload { kind: labels::SERVICE, name: name.to_owned(), dataplanes: members, service: None })
+        Ok(NamedWorkload { kind: labels::SERVICE, name: name.to_owned(), dataplanes: members, service: None })
     }
 
     /// A Dataplane of this name, or a MeshService with Dataplanes here.
-    pub(super) fn named(lookup: Lookup<'a, '_>, mesh: &'a MeshSnapshot, name: &str) -> Option<Workload<'a>> {
-        let workload = |kind, dataplanes| Workload { kind, name: name.to_owned(), dataplanes, service: None };
+    pub(super) fn named(
+        lookup: Lookup<'a, '_>,
+        mesh: &'a MeshSnapshot,
+        name: &str,
+    ) -> Option<NamedWorkload<'a>> {
+        let workload =
+            |kind, dataplanes| NamedWorkload { kind, name: name.to_owned(), dataplanes, service: None };
         if let Some(dataplane) = mesh.dataplanes.get(name) {
             return Some(workload(Kind::Dataplane.name(), vec![dataplane]));
         }
@@ -69,7 +78,7 @@ impl<'a> Workload<'a> {
         let selector = MemberSelector::of_service(resource, spec, &mesh.zone);
         let members = mesh.chosen_by(&selector);
         let service = Some((&resource.key, spec, selector));
-        let found = Workload { service, ..workload(Kind::MeshService.name(), members) };
+        let found = NamedWorkload { service, ..workload(Kind::MeshService.name(), members) };
         (!found.dataplanes.is_empty()).then_some(found)
     }
 
@@ -87,13 +96,14 @@ impl<'a> Workload<'a> {
         Tags::from([(labels::SERVICE.to_owned(), self.name.clone())])
     }
 
-    /// Where the workload is called; only at `port` when one is given. The error says which ports it has.
+    /// Returns the inbounds of the workload that are called; only `port` if given. The error lists the ports
+    /// that exist.
     pub(super) fn inbounds(
         &self,
         mesh: &MeshSnapshot,
         port: Option<&str>,
     ) -> Result<Vec<Server<'a>>, String> {
-        let Workload { kind, name, .. } = self;
+        let NamedWorkload { kind, name, .. } = self;
         let mut servers = match &self.service {
             Some((key, service, selector)) => self.behind(mesh, key, service, selector),
             None if *kind == labels::SERVICE => self.tagged(mesh),

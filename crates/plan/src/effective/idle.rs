@@ -8,7 +8,7 @@ use std::{
 
 use policy::Policy;
 use resources::{Key, Kind, Resource, labels};
-use topology::{MeshSnapshot, MeshUpdate, State};
+use topology::{Affected, AllMeshes, MeshSnapshot, MeshUpdate};
 
 use super::{Applying, KINDS, selected_within};
 use crate::{
@@ -17,14 +17,14 @@ use crate::{
     outgoing, own,
 };
 
-/// How many policies are looked at.
+/// Limit of policies that are looked at.
 const MAX_POLICIES: usize = 200;
 /// A policy that selects more proxies than this is not said to be shadowed: that would take planning all of them.
 const MAX_PROXIES: usize = 200;
-/// Through how many of its proxies the neighbours of a policy are looked for.
+/// Limit of proxies through which the neighbours of a policy are looked for.
 const NEIGHBOURS_OF: usize = 20;
 
-/// Why a policy does nothing.
+/// Reason why a policy has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdleReason {
     /// It selects no Dataplane.
@@ -56,13 +56,18 @@ pub struct IdlePolicy {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct IdlePolicies {
     pub found: Vec<IdlePolicy>,
-    /// How many policies were not looked at.
+    /// Number of policies that were not looked at.
     pub left_out: usize,
 }
 
 /// The policies that these updates leave without effect, as far as the budget goes. `after` is the state that the
 /// updates made of `before`.
-pub fn becoming_idle(before: &State, after: &State, updates: &[MeshUpdate], budget: &Budget) -> IdlePolicies {
+pub fn becoming_idle(
+    before: &AllMeshes,
+    after: &AllMeshes,
+    updates: &[MeshUpdate],
+    budget: &Budget,
+) -> IdlePolicies {
     let mut idle = IdlePolicies::default();
     for update in updates {
         let Some(mesh) = &update.snapshot else { continue };
@@ -88,7 +93,7 @@ pub fn becoming_idle(before: &State, after: &State, updates: &[MeshUpdate], budg
 /// A mesh on one side of a change.
 #[derive(Clone, Copy)]
 struct Version<'a> {
-    state: &'a State,
+    state: &'a AllMeshes,
     mesh: &'a MeshSnapshot,
 }
 
@@ -120,9 +125,24 @@ fn candidates(
     after: &MeshSnapshot,
     budget: &Budget,
 ) -> BTreeMap<Key, bool> {
+    let Affected {
+        policies,
+        proxies: changed_proxies,
+        // A policy is idle because of the Dataplanes it selects and the policies beside it.
+        whole_mesh: _,
+        destinations: _,
+        services: _,
+        endpoints: _,
+        virtual_hosts: _,
+        globals: _,
+        zones: _,
+        rows: _,
+        reach: _,
+        reach_by_default: _,
+    } = &update.affected;
     let mut found = BTreeMap::new();
     let mut proxies: BTreeSet<(Kind, Arc<str>)> = BTreeSet::new();
-    for change in &update.affected.policies {
+    for change in policies {
         for (mesh, policy) in [(before, &change.old), (Some(after), &change.new)] {
             let (Some(mesh), Some(policy)) = (mesh, policy) else { continue };
             let some = selected_within(mesh, policy, budget).unwrap_or_default();
@@ -140,7 +160,7 @@ fn candidates(
             found.entry(policy.resource.key.clone()).or_insert(false);
         }
     }
-    for name in update.affected.proxies.iter().take(MAX_POLICIES) {
+    for name in changed_proxies.iter().take(MAX_POLICIES) {
         let Some((mesh, dataplane)) = before.and_then(|mesh| Some((mesh, mesh.dataplanes.get(name)?))) else {
             continue;
         };
@@ -151,9 +171,9 @@ fn candidates(
     found
 }
 
-/// Why a policy does nothing; `None` for one that does something, or of which that is not known.
+/// Returns the reason why a policy has no effect; `None` if it has one, or if that is not known.
 fn judge(
-    state: &State,
+    state: &AllMeshes,
     mesh: &MeshSnapshot,
     policy: &Policy,
     budget: &Budget,
@@ -170,7 +190,7 @@ fn judge(
     if dataplanes.len() > MAX_PROXIES {
         return Ok(None);
     }
-    let mut without = State::clone(state);
+    let mut without = AllMeshes::clone(state);
     let updates = without.apply(&[(resource.key.clone(), None)]);
     let Some(without) = updates.into_iter().find_map(|update| update.snapshot) else { return Ok(None) };
     for dataplane in dataplanes {
@@ -181,7 +201,7 @@ fn judge(
     Ok(Some(IdleReason::Shadowed))
 }
 
-/// Whether a proxy gets the same plan in both.
+/// A proxy gets the same plan in both.
 fn is_same(
     mesh: &MeshSnapshot,
     without: &MeshSnapshot,

@@ -1,8 +1,8 @@
-//! What policies say about destinations that are known by their `kuma.io/service` tag only.
+//! Policies about destinations that are known by their `kuma.io/service` tag only.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use policy::{Merged, PolicyView, outbound};
+use policy::{MergedPolicy, PolicyView, outbound};
 use resources::{
     Kind,
     kinds::{
@@ -12,7 +12,7 @@ use resources::{
     labels, policy as row,
 };
 
-use super::{Effective, Found, MeshReferences, merge_of, read};
+use super::{Effective, EffectiveConf, MeshReferences, merge_of, read};
 
 /// The service that tags name.
 pub(super) fn service(tags: &BTreeMap<String, String>) -> &str {
@@ -21,13 +21,13 @@ pub(super) fn service(tags: &BTreeMap<String, String>) -> &str {
 
 impl Effective<'_> {
     /// The conf of a kind for a destination that is known by its `kuma.io/service` tag only.
-    pub fn for_service(&self, kind: Kind, service: &str) -> Option<Arc<Merged>> {
+    pub fn for_service(&self, kind: Kind, service: &str) -> Option<Arc<MergedPolicy>> {
         self.about_service(kind, service, |_| false)
     }
 
     /// The confs of a kind for requests to such a destination that match rules of routes, with the names of the
     /// rules; none for rules whose requests are treated like all others.
-    pub fn for_rules_of_service(&self, kind: Kind, service: &str) -> Vec<(String, Arc<Merged>)> {
+    pub fn for_rules_of_service(&self, kind: Kind, service: &str) -> Vec<(String, Arc<MergedPolicy>)> {
         if !self.has_routes_at_the_top(kind) {
             return Vec::new();
         }
@@ -48,11 +48,11 @@ impl Effective<'_> {
         &self,
         tags: &BTreeMap<String, String>,
         rule: &Rule,
-    ) -> Result<Option<Found<P::To>>, String> {
+    ) -> Result<Option<EffectiveConf<P::To>>, String> {
         self.for_rule(P::KIND, service(tags), rule).map(read).transpose()
     }
 
-    fn for_rule(&self, kind: Kind, service: &str, rule: &Rule) -> Option<Arc<Merged>> {
+    fn for_rule(&self, kind: Kind, service: &str, rule: &Rule) -> Option<Arc<MergedPolicy>> {
         self.about_service(kind, service, |policy| self.is_of_route(policy, service, rule))
     }
 
@@ -61,7 +61,7 @@ impl Effective<'_> {
         kind: Kind,
         service: &str,
         takes: impl Fn(&PolicyView) -> bool,
-    ) -> Option<Arc<Merged>> {
+    ) -> Option<Arc<MergedPolicy>> {
         // Tags are the same in every zone; a policy of another zone is about the services of that zone alone.
         let own = |view: &&PolicyView| !self.snapshot.zones.is_other(&view.kri.zone);
         let views = self.policies(kind).iter().map(|policy| &policy.view).filter(own);
@@ -72,8 +72,8 @@ impl Effective<'_> {
         self.policies(kind).iter().any(|policy| policy.view.top.kind == TargetRefKind::MeshHttpRoute)
     }
 
-    /// Whether the route at the top of a policy has the rule for the service. Rules of several routes with the same
-    /// matches are one, so that matches tell.
+    /// The route at the top of a policy has the rule for the service. Rules of several routes with the same
+    /// matches are one, so that comparing matches is enough.
     fn is_of_route(&self, policy: &PolicyView, service: &str, rule: &Rule) -> bool {
         let known = MeshReferences { snapshot: self.snapshot, routes: self.routes() };
         let routes = outbound::named(&known, &policy.kri, &policy.top).into_iter();

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use policy::{ClientMatch, FromRule, InboundRule};
 use resources::{Kind, kinds::dataplane, naming::Kri};
 
-use crate::{Code, Effective, Problem, ServerTls};
+use crate::{Code, Effective, Finding, ServerTls};
 
-/// What of a rule holds for all clients of an inbound or for none.
+/// Fields of a rule that hold for all clients of an inbound or for none.
 const OF_ALL_CLIENTS: [&str; 6] = [
     "/connectionTimeout",
     "/idleTimeout",
@@ -41,7 +41,7 @@ impl InboundPolicies {
     }
 
     /// Adds what cannot be, once for each policy.
-    pub fn report(&self, whose: &str, tls: ServerTls, problems: &mut Vec<Problem>) {
+    pub fn report(&self, whose: &str, tls: ServerTls, findings: &mut Vec<Finding>) {
         let rules = || self.timeouts.iter().chain(&self.faults).chain(&self.limits);
         if tls == ServerTls::Off {
             let told_apart = |client: &Option<ClientMatch>| *client != Some(ClientMatch::Anyone);
@@ -52,24 +52,25 @@ impl InboundPolicies {
                     "{whose}: {policy} distinguishes clients, which a mesh without mTLS cannot do; only its \
                     entries for all clients apply"
                 );
-                problems.push(Problem::about(Code::NeedsMtls, policy, text));
+                findings.push(Finding::about(Code::NeedsMtls, policy, text));
             }
             return;
         }
         let unknown = self.faults_from.iter().filter(|rule| rule.client.is_none());
         for policy in policies(unknown.map(|rule| &rule.conf.origin)) {
             let text = format!("{whose}: clients cannot be identified by the labels in 'from' of {policy}");
-            problems.push(Problem::about(Code::IndistinctClients, policy, text));
+            findings.push(Finding::about(Code::IndistinctClients, policy, text));
         }
         let says =
             |rule: &InboundRule| OF_ALL_CLIENTS.iter().find(|at| rule.conf.value.pointer(at).is_some());
         for rule in rules().filter(|rule| rule.client.is_some()) {
             let Some(part) = says(rule) else { continue };
-            let (policy, field) = (rule.conf.origin.without_section(), part[1..].replace('/', "."));
+            let policy = rule.conf.origin.without_section();
+            let field = part[1..].replace('/', ".");
             let text = format!("{whose}: {field} in a rule for certain clients of {policy} has no effect");
-            let problem = Problem::about(Code::UnsupportedCondition, policy, text);
-            if !problems.contains(&problem) {
-                problems.push(problem);
+            let finding = Finding::about(Code::UnsupportedCondition, policy, text);
+            if !findings.contains(&finding) {
+                findings.push(finding);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the agent beside a proxy is sent about metrics.
+//! Documents about metrics for the agent beside a proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use resources::{
 use serde::Serialize;
 
 use super::MetricsCollector;
-use crate::{AgentPart, Names, OwnContext};
+use crate::{AgentPart, NamingScheme, OwnContext};
 
 /// The part that a MeshMetric makes, and its path.
 const MESH_METRIC: (&str, &str) = ("meshmetric", "/meshmetric");
@@ -105,8 +105,7 @@ fn is_zone_proxy_only(context: &OwnContext<'_>) -> bool {
     !networking.listeners.is_empty() && networking.inbound.is_empty() && networking.gateway.is_none()
 }
 
-/// What is put on every sample. Tags are labels only where names are the older ones; unified names say
-/// what they say.
+/// Returns the labels of every sample. Tags are labels only with the older names; unified names contain them.
 fn extra_labels(context: &OwnContext<'_>) -> BTreeMap<String, String> {
     let label = |name: &str| context.dataplane.label(name).filter(|value| !value.is_empty());
     let mut all = BTreeMap::from([
@@ -121,7 +120,7 @@ fn extra_labels(context: &OwnContext<'_>) -> BTreeMap<String, String> {
     if let Some(workload) = workload {
         put("kuma.workload", workload);
     }
-    if context.names == Names::Unified {
+    if context.names == NamingScheme::Unified {
         return all;
     }
     put("dataplane", &context.traits.name);
@@ -139,7 +138,7 @@ fn extra_labels(context: &OwnContext<'_>) -> BTreeMap<String, String> {
     all
 }
 
-/// What all inbounds, or the gateway, are tagged with.
+/// Returns the tags of all inbounds, or of the gateway.
 fn tags<'a>(context: &'a OwnContext<'_>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     let networking = context.networking;
     let of_inbounds = networking.inbound.iter().map(|inbound| &inbound.tags);

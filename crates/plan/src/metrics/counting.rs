@@ -1,4 +1,4 @@
-//! Which of its statistics a proxy keeps at all.
+//! Selection of the statistics that a proxy keeps at all.
 //!
 //! A proxy cannot change that while it runs: it is decided when the proxy starts, from the MeshMetric that
 //! selects it then. The proxy sends what it was started with as a text when it connects; the text is
@@ -12,7 +12,7 @@ use resources::kinds::mesh_metric::{
     profile::{BASIC_BEGINNINGS, BASIC_NAMES, BASIC_PARTS},
 };
 
-/// What a text has that says that only what is used is counted.
+/// Word in the text that limits counting to what is used.
 const USED: &str = "used";
 
 /// Families of metrics, by parts of their names.
@@ -85,7 +85,9 @@ impl Counting {
         let mut words = text.split(' ');
         let first = words.next()?;
         let base = [Base::All, Base::Basic, Base::None].into_iter().find(|base| base.name() == first)?;
-        let (mut used_only, mut without, mut with) = (false, BTreeSet::new(), BTreeSet::new());
+        let mut used_only = false;
+        let mut without = BTreeSet::new();
+        let mut with = BTreeSet::new();
         for word in words {
             if let Some(part) = word.strip_prefix('-') {
                 without.extend(BASIC_PARTS.into_iter().find(|known| *known == part));
@@ -98,7 +100,7 @@ impl Counting {
         Some(Counting { base, used_only, without, with })
     }
 
-    /// What a conf wants and a proxy that was started with `started` does not count.
+    /// Names metrics that a conf wants and that a proxy started with `started` does not count.
     pub fn missing(conf: &Conf, started: Option<&str>) -> Option<String> {
         let started = Counting::parse(started?)?;
         let wanted = Counting::of(conf);
@@ -120,12 +122,12 @@ impl Counting {
         (!missing.is_empty()).then(|| missing.join(", "))
     }
 
-    /// Whether every family is counted.
+    /// Every family is counted.
     pub fn is_all(&self) -> bool {
         self.base == Base::All
     }
 
-    /// Whether clusters are counted for from their first traffic on.
+    /// Clusters are counted for from their first traffic on.
     pub fn used_only(&self) -> bool {
         self.used_only
     }

@@ -13,9 +13,12 @@ use resources::{
 use topology::MeshSnapshot;
 
 use super::Patches;
-use crate::{Admin, Backend, Code, Inbound, Names, Outbound, Own, Passthrough, Problem, names::InboundFacts};
+use crate::{
+    Admin, Code, DestinationBackend, Finding, Inbound, NamingScheme, Outbound, OwnSidecar, Passthrough,
+    names::InboundFacts,
+};
 
-/// What a name in a `match` is the name of.
+/// Kind of object that a name in a `match` refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Cluster,
@@ -36,21 +39,21 @@ impl Sort {
 }
 
 /// An object of the proxy: its name, and the one it has in the other scheme.
-struct Renamed {
+struct RenamedObject {
     sort: Sort,
     now: String,
     other: String,
 }
 
-/// Whether both are names of one object. Names of a proxy's own objects have two spellings, ours and the one that
+/// Both are names of one object. Names of a proxy's own objects have two spellings, ours and the one that
 /// Kuma shipped.
 pub fn same_name(one: &str, other: &str) -> bool {
     let own = |name: &str| name.parse::<SelfName>().ok();
     one == other || own(one).is_some_and(|one| own(other) == Some(one))
 }
 
-/// What is wrong with the names of a proxy's own objects in its patches.
-pub(crate) fn of_own(own: &Own, names: Names) -> Vec<Problem> {
+/// Reports names of a proxy's own objects that its patches get wrong.
+pub(crate) fn of_own(own: &OwnSidecar, names: NamingScheme) -> Vec<Finding> {
     let Some(patches) = &own.patches else { return Vec::new() };
     patches.misnamed(names, |other| {
         let inbounds = own.inbounds.iter().flat_map(|inbound| of_inbound(inbound, other));
@@ -63,25 +66,29 @@ pub(crate) fn of_own(own: &Own, names: Names) -> Vec<Problem> {
 /// The same for what a class of proxies calls.
 pub(crate) fn of_calls(
     patches: Option<&Patches>,
-    names: Names,
+    names: NamingScheme,
     snapshot: &MeshSnapshot,
     outbounds: &[Outbound],
-    backends: &[Backend],
-) -> Vec<Problem> {
+    backends: &[DestinationBackend],
+) -> Vec<Finding> {
     let Some(patches) = patches else { return Vec::new() };
     patches.misnamed(names, |other| {
         let outbounds = outbounds.iter().flat_map(|outbound| of_outbound(outbound, snapshot, other));
         let backends = backends.iter().filter_map(|backend| {
             let destination = snapshot.destinations.get(&backend.destination)?;
             let other = other.backend(destination).0;
-            Some(Renamed { sort: Sort::Cluster, now: backend.cluster.clone(), other })
+            Some(RenamedObject { sort: Sort::Cluster, now: backend.cluster.clone(), other })
         });
         outbounds.chain(backends).collect()
     })
 }
 
 impl Patches {
-    fn misnamed(&self, names: Names, objects: impl FnOnce(Names) -> Vec<Renamed>) -> Vec<Problem> {
+    fn misnamed(
+        &self,
+        names: NamingScheme,
+        objects: impl FnOnce(NamingScheme) -> Vec<RenamedObject>,
+    ) -> Vec<Finding> {
         let given: Vec<(usize, Sort, &str)> = self
             .modifications()
             .iter()
@@ -89,8 +96,10 @@ impl Patches {
             .flat_map(|(at, modification)| named(modification).map(move |(sort, name)| (at, sort, name)))
             .collect();
         let foreign = |name: &str| match classify(name) {
-            NameClass::Legacy(_) => names == Names::Unified,
-            NameClass::Kri(_) | NameClass::SelfName(_) | NameClass::System(_) => names == Names::Legacy,
+            NameClass::Legacy(_) => names == NamingScheme::Unified,
+            NameClass::Kri(_) | NameClass::SelfName(_) | NameClass::System(_) => {
+                names == NamingScheme::Legacy
+            }
             NameClass::Other => false,
         };
         let suspects: Vec<_> = given.iter().filter(|(_, _, name)| foreign(name)).collect();
@@ -98,14 +107,14 @@ impl Patches {
             return Vec::new();
         }
         let (other, word) = match names {
-            Names::Unified => (Names::Legacy, "older"),
-            Names::Legacy => (Names::Unified, "unified"),
+            NamingScheme::Unified => (NamingScheme::Legacy, "older"),
+            NamingScheme::Legacy => (NamingScheme::Unified, "unified"),
         };
         let objects = objects(other);
         let has = |sort: Sort, name: &str| objects.iter().any(|o| o.sort == sort && same_name(name, &o.now));
         let said =
             |sort: Sort, now: &str| given.iter().any(|(_, s, name)| *s == sort && same_name(name, now));
-        let mut problems = Vec::new();
+        let mut findings = Vec::new();
         for &&(at, sort, name) in &suspects {
             let found = objects.iter().find(|o| o.sort == sort && same_name(name, &o.other));
             let Some(object) = found.filter(|_| !has(sort, name)) else { continue };
@@ -113,13 +122,14 @@ impl Patches {
             if said(sort, &object.now) {
                 continue;
             }
-            let (what, now) = (sort.word(), &object.now);
+            let what = sort.word();
+            let now = &object.now;
             let text = format!(
                 "matches the {what} {name:?}, which is the {word} name of {now:?} in this proxy, so it changes nothing"
             );
-            problems.push(self.problem(Code::OtherNamingScheme, at, &text));
+            findings.push(self.finding(Code::OtherNamingScheme, at, &text));
         }
-        problems
+        findings
     }
 }
 
@@ -149,57 +159,64 @@ fn named(modification: &Modification) -> impl Iterator<Item = (Sort, &str)> {
         .chain(hosts)
 }
 
-fn of_inbound(inbound: &Inbound, other: Names) -> [Renamed; 4] {
+fn of_inbound(inbound: &Inbound, other: NamingScheme) -> [RenamedObject; 4] {
     let Inbound { section, names, address, port, workload, tags, .. } = inbound;
     let service = tags.get(labels::SERVICE).map(String::as_str);
-    let (address, port, service_port) = (*address, *port, workload.1);
+    let address = *address;
+    let port = *port;
+    let service_port = workload.1;
     let other = other.inbound(InboundFacts { section, address, port, service_port, service });
     [
-        Renamed { sort: Sort::Cluster, now: names.cluster.clone(), other: other.cluster },
-        Renamed { sort: Sort::Listener, now: names.listener.clone(), other: other.listener },
-        Renamed {
+        RenamedObject { sort: Sort::Cluster, now: names.cluster.clone(), other: other.cluster },
+        RenamedObject { sort: Sort::Listener, now: names.listener.clone(), other: other.listener },
+        RenamedObject {
             sort: Sort::RouteConfiguration,
             now: names.route_configuration.clone(),
             other: other.route_configuration,
         },
-        Renamed { sort: Sort::VirtualHost, now: names.virtual_host.clone(), other: other.virtual_host },
+        RenamedObject { sort: Sort::VirtualHost, now: names.virtual_host.clone(), other: other.virtual_host },
     ]
 }
 
-fn of_passthrough(passthrough: &Passthrough, other: Names) -> Vec<Renamed> {
+fn of_passthrough(passthrough: &Passthrough, other: NamingScheme) -> Vec<RenamedObject> {
     let Passthrough { names, address, direction, .. } = passthrough;
     let version = match address {
         IpAddr::V4(_) => IpVersion::V4,
         IpAddr::V6(_) => IpVersion::V6,
     };
     let other = other.passthrough(version, *direction);
-    let listener = Renamed { sort: Sort::Listener, now: names.listener.clone(), other: other.listener };
-    let cluster = Renamed { sort: Sort::Cluster, now: names.cluster.clone(), other: other.cluster };
+    let listener = RenamedObject { sort: Sort::Listener, now: names.listener.clone(), other: other.listener };
+    let cluster = RenamedObject { sort: Sort::Cluster, now: names.cluster.clone(), other: other.cluster };
     // Where redirected traffic ends is called the same in both.
     let ends = *direction == Direction::Inbound && !passthrough.allowed;
     if ends { vec![listener] } else { vec![listener, cluster] }
 }
 
-fn of_admin(admin: &Admin, other: Names) -> [Renamed; 3] {
-    let (names, other) = (&admin.names, other.admin());
+fn of_admin(admin: &Admin, other: NamingScheme) -> [RenamedObject; 3] {
+    let names = &admin.names;
+    let other = other.admin();
     [
-        Renamed { sort: Sort::Listener, now: names.listener.clone(), other: other.listener },
-        Renamed { sort: Sort::Cluster, now: names.cluster.clone(), other: other.cluster },
-        Renamed { sort: Sort::Cluster, now: names.readiness_cluster.clone(), other: other.readiness_cluster },
+        RenamedObject { sort: Sort::Listener, now: names.listener.clone(), other: other.listener },
+        RenamedObject { sort: Sort::Cluster, now: names.cluster.clone(), other: other.cluster },
+        RenamedObject {
+            sort: Sort::Cluster,
+            now: names.readiness_cluster.clone(),
+            other: other.readiness_cluster,
+        },
     ]
 }
 
-fn of_outbound(outbound: &Outbound, snapshot: &MeshSnapshot, other: Names) -> Vec<Renamed> {
+fn of_outbound(outbound: &Outbound, snapshot: &MeshSnapshot, other: NamingScheme) -> Vec<RenamedObject> {
     let Outbound { destination, names, address, port, .. } = outbound;
     let Some(destination) = snapshot.destinations.get(destination) else { return Vec::new() };
     let other = other.outbound(destination, *address, *port);
     vec![
-        Renamed { sort: Sort::Listener, now: names.listener.clone(), other: other.listener },
-        Renamed {
+        RenamedObject { sort: Sort::Listener, now: names.listener.clone(), other: other.listener },
+        RenamedObject {
             sort: Sort::RouteConfiguration,
             now: names.route_configuration.clone(),
             other: other.route_configuration,
         },
-        Renamed { sort: Sort::VirtualHost, now: names.virtual_host.clone(), other: other.virtual_host },
+        RenamedObject { sort: Sort::VirtualHost, now: names.virtual_host.clone(), other: other.virtual_host },
     ]
 }

@@ -6,7 +6,7 @@ use resources::{duration::GoDuration, kinds::mesh_timeout::Conf};
 use super::RequestTimeouts;
 use crate::clients;
 
-/// What the requests of certain clients get.
+/// Timeouts of requests of certain clients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClientTimeouts {
     pub client: ClientMatch,
@@ -14,8 +14,8 @@ pub struct ClientTimeouts {
 }
 
 impl ClientTimeouts {
-    /// The clients that rules tell apart, the most specific first. What no rule says about them is what
-    /// holds for `others`.
+    /// Returns the clients that rules distinguish, the most specific first. Values that no rule sets for them
+    /// are those of `others`.
     pub(crate) fn of_inbound(rules: &[InboundRule], others: RequestTimeouts) -> Vec<ClientTimeouts> {
         let or = |given: Option<GoDuration>, other| given.and_then(GoDuration::to_std).unwrap_or(other);
         let told_apart = clients::told_apart(rules).into_iter().map(|(client, merged)| {

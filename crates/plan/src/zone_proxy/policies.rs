@@ -1,5 +1,5 @@
-//! What an egress does because of policies. It stands for every client of the mesh, so that only policies for all
-//! sidecars count, and of these only those kinds whose row says so.
+//! Policies at an egress. It stands for every client of the mesh, so that only policies for all sidecars
+//! count, and of these only those kinds whose row says so.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,7 +17,7 @@ use topology::{Destination, DestinationId, MeshSnapshot};
 use super::ZoneBackend;
 use crate::{Applying, Effective, Locality, balancing::Balancing, breakers, health_checks};
 
-/// How often a connection to another zone is attempted: where one ingress does not answer, another one may.
+/// Attempts to connect to another zone: where one ingress does not answer, another one may.
 pub(super) const ATTEMPTS: u32 = 3;
 /// After so many failures in a row to connect to an ingress others are preferred for a while.
 const FAILURES: u32 = 3;
@@ -35,13 +35,13 @@ impl<'a> AtEgress<'a> {
         AtEgress { mesh, effective: Effective::for_class(mesh, Applying::at_egress(mesh)) }
     }
 
-    /// Who may leave the mesh for a destination outside of it; `None` where everyone may.
+    /// Returns the permissions to leave the mesh for a destination outside; `None` allows everyone.
     pub(super) fn permissions(&self, destination: &Destination) -> Option<Permissions> {
         let forbidden = self.mesh.mesh.spec.get::<Mesh>().is_some_and(Mesh::forbids_external_services);
         self.effective.permissions_behind(&destination.server_names, forbidden)
     }
 
-    /// What decides which endpoint outside of the mesh gets a request or a connection.
+    /// Returns the hash policies that choose the endpoint of a request or a connection outside of the mesh.
     pub(super) fn hashed(&self, destination: &DestinationId) -> Vec<HashPolicy> {
         Balancing::of(&self.effective).hashed(destination)
     }
@@ -66,7 +66,7 @@ impl<'a> AtEgress<'a> {
         }
     }
 
-    /// Which zones are preferred for what several of them may serve.
+    /// Returns the preference among zones, for destinations that several of them may serve.
     fn locality(&self, destination: &DestinationId) -> Option<Arc<Locality>> {
         if let DestinationId::Port(kri) = destination
             && kri.kind() != Some(Kind::MeshMultiZoneService)
@@ -77,7 +77,7 @@ impl<'a> AtEgress<'a> {
     }
 }
 
-/// Leaves out ingresses that cannot be connected to. What is said over a connection is not for an egress to judge.
+/// Leaves out ingresses that cannot be connected to. An egress does not judge the traffic on a connection.
 fn connecting() -> Conf {
     let detectors = Detectors {
         local_origin_failures: Some(ConsecutiveFailures { consecutive: Some(FAILURES) }),

@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use plan::access::{Access, Called, Check, Verdict, Workload, between, destinations, inbounds, servers};
+use plan::access::{
+    AccessCheck, AccessDecision, AccessVerdict, CallTarget, NamedWorkload, between, destinations, inbounds,
+    servers,
+};
 use resources::{Key, Resource};
-use topology::{Change, MeshSnapshot, State};
+use topology::{AllMeshes, MeshSnapshot, ResourceChange};
 
 use crate::support::{BACKEND, PLAIN, SECURED, web};
 
@@ -32,36 +35,37 @@ impl World {
         let all = documents.iter().copied().chain([BACKEND, web.as_str()]).collect::<Vec<_>>();
         let resources = testkit::resource::read(&all.join("\n---\n")).into_iter().map(Arc::new);
         let stored: BTreeMap<Key, Arc<Resource>> = resources.map(|it| (it.key.clone(), it)).collect();
-        let changes: Vec<Change> = stored.iter().map(|(key, it)| (key.clone(), Some(it.clone()))).collect();
-        let mut state = State::default();
+        let changes: Vec<ResourceChange> =
+            stored.iter().map(|(key, it)| (key.clone(), Some(it.clone()))).collect();
+        let mut state = AllMeshes::default();
         state.apply(&changes);
         World { mesh: state.mesh("default").unwrap().clone(), stored }
     }
 
-    fn find(&self, name: &str) -> Result<Workload<'_>, String> {
-        Workload::find(&|key: &Key| self.stored.get(key), &self.mesh, name)
+    fn find(&self, name: &str) -> Result<NamedWorkload<'_>, String> {
+        NamedWorkload::find(&|key: &Key| self.stored.get(key), &self.mesh, name)
     }
 
-    fn between(&self, from: &str, to: &str, port: Option<&str>) -> Result<Access, String> {
+    fn between(&self, from: &str, to: &str, port: Option<&str>) -> Result<AccessDecision, String> {
         let lookup = |key: &Key| self.stored.get(key);
-        let called = Called::find(&lookup, &self.mesh, to)?;
+        let called = CallTarget::find(&lookup, &self.mesh, to)?;
         between(&lookup, &self.mesh, (&self.find(from)?, &called), port, |_, _| false)
     }
 }
 
 #[test]
-fn a_permission_for_the_client_allows_it_at_every_inbound_and_no_other_client() {
+fn a_permission_for_a_client_allows_it_everywhere_and_no_other() {
     let world = World::of(&[SECURED, ALLOW]);
     let access = world.between("web", "backend", None).unwrap();
-    assert_eq!((access.verdict, access.truncated), (Verdict::Allowed, false));
+    assert_eq!((access.verdict, access.truncated), (AccessVerdict::Allowed, false));
     let rules: Vec<String> =
         access.checks.iter().filter_map(|it| it.rule.as_ref()).map(ToString::to_string).collect();
     assert_eq!(rules, ["kri_mtp_default___web-to-backend_rule_0"]);
     assert_eq!(access.checks[0].servers, 2, "both inbounds require the same");
 
     let back = world.between("backend", "web", None).unwrap();
-    assert_eq!(back.verdict, Verdict::Denied);
-    assert!(back.checks.iter().all(|check: &Check| !check.is_allowed()), "{back:?}");
+    assert_eq!(back.verdict, AccessVerdict::Denied);
+    assert!(back.checks.iter().all(|check: &AccessCheck| !check.is_allowed()), "{back:?}");
     assert!(back.checks[0].reason.contains("no MeshTrafficPermission applies"), "{back:?}");
 }
 
@@ -72,8 +76,8 @@ fn an_allow_of_one_inbound_is_mixed_and_a_port_asks_about_that_one_only() {
         "{ kind: Dataplane, name: backend, sectionName: http }",
     );
     let world = World::of(&[SECURED, &one]);
-    assert_eq!(world.between("web", "backend", None).unwrap().verdict, Verdict::Mixed);
-    for (port, verdict) in [("http", Verdict::Allowed), ("9000", Verdict::Denied)] {
+    assert_eq!(world.between("web", "backend", None).unwrap().verdict, AccessVerdict::Mixed);
+    for (port, verdict) in [("http", AccessVerdict::Allowed), ("9000", AccessVerdict::Denied)] {
         assert_eq!(world.between("web", "backend", Some(port)).unwrap().verdict, verdict, "{port}");
     }
     let error = world.between("web", "backend", Some("7")).unwrap_err();
@@ -84,7 +88,7 @@ fn an_allow_of_one_inbound_is_mixed_and_a_port_asks_about_that_one_only() {
 fn without_mtls_no_client_is_asked_and_unknown_names_are_an_error() {
     let world = World::of(&[PLAIN]);
     let access = world.between("web", "backend", None).unwrap();
-    assert_eq!(access.verdict, Verdict::Allowed);
+    assert_eq!(access.verdict, AccessVerdict::Allowed);
     assert!(access.checks[0].reason.contains("the mesh has no mTLS"), "{access:?}");
     let error = world.between("web", "nothing", None).unwrap_err();
     assert!(error.contains("no Dataplane and no MeshService of the name \"nothing\""), "{error}");
@@ -116,7 +120,7 @@ fn kv_of(zone: &str) -> String {
 }
 
 #[test]
-fn on_a_global_control_plane_the_servers_of_a_service_are_those_of_its_zone() {
+fn a_global_control_plane_takes_the_servers_of_the_services_zone() {
     let world = World::of(&[SECURED, &kv_of("east"), &kv_of("west")]);
     let found = world.find("kv-east").unwrap();
     let names: Vec<&str> = found.dataplanes.iter().map(|dataplane| dataplane.name()).collect();

@@ -1,10 +1,11 @@
-//! What a change of a state opens, closes and leaves without effect, and what trimming would take away.
+//! Calls that a change opens and closes, policies that it leaves without effect, and outbounds that trimming
+//! would remove.
 
 use std::sync::Arc;
 
 use plan::{
     ProxyTraits,
-    access::{EdgeChange, EdgeChanges, ShadowedClients, Verdict, edges, why_not_offered},
+    access::{AccessVerdict, EdgeChange, EdgeChanges, ShadowedClients, edges, why_not_offered},
     budget::Budget,
     effective::{IdleReason, becoming_idle},
 };
@@ -15,7 +16,7 @@ use testkit::{
     spec::{all, tagged},
 };
 use topology::{
-    Change, MeshUpdate, State,
+    AllMeshes, MeshUpdate, ResourceChange,
     observed::{Caller, Edge},
 };
 
@@ -34,19 +35,19 @@ fn instance(name: &str, service: &str, calls: &[&str]) -> Resource {
     )
 }
 
-fn state(resources: impl IntoIterator<Item = Resource>) -> State {
-    let mut state = State::default();
+fn state(resources: impl IntoIterator<Item = Resource>) -> AllMeshes {
+    let mut state = AllMeshes::default();
     apply(&mut state, resources);
     state
 }
 
-fn apply(state: &mut State, resources: impl IntoIterator<Item = Resource>) -> Vec<MeshUpdate> {
+fn apply(state: &mut AllMeshes, resources: impl IntoIterator<Item = Resource>) -> Vec<MeshUpdate> {
     let changes = resources.into_iter().map(|resource| (resource.key.clone(), Some(Arc::new(resource))));
-    state.apply(&changes.collect::<Vec<Change>>())
+    state.apply(&changes.collect::<Vec<ResourceChange>>())
 }
 
 /// A mesh in which `db` runs twice and `web` and `batch` once.
-fn services() -> State {
+fn services() -> AllMeshes {
     state([
         mesh("default", "STRICT"),
         instance("db-1", "db", &[]),
@@ -56,7 +57,7 @@ fn services() -> State {
     ])
 }
 
-fn opened(before: &State, change: impl IntoIterator<Item = Resource>) -> EdgeChanges {
+fn opened(before: &AllMeshes, change: impl IntoIterator<Item = Resource>) -> EdgeChanges {
     edges(before, &apply(&mut before.clone(), change), &ample())
 }
 
@@ -76,7 +77,7 @@ fn a_permission_opens_the_edges_it_allows_and_its_removal_closes_them() {
     let found = opened(&state, [allow.clone()]);
     assert_eq!((pairs(&found.opened), pairs(&found.closed)), (vec!["web>db".to_owned()], vec![]));
     let edge = &found.opened[0];
-    assert_eq!((edge.before, edge.after), (Some(Verdict::Denied), Some(Verdict::Allowed)));
+    assert_eq!((edge.before, edge.after), (Some(AccessVerdict::Denied), Some(AccessVerdict::Allowed)));
     assert_eq!((&*edge.mesh, &*edge.inbound, found.truncated), ("default", "80", false));
     assert_eq!(edge.rule.as_ref().unwrap().to_string(), "kri_mtp_default___web-to-db_rule_0");
 
@@ -92,11 +93,11 @@ fn a_permission_for_one_of_two_instances_opens_half_an_edge() {
     let one = json!({ "kind": "Dataplane", "name": "db-1" });
     let found = opened(&services(), [permission("one", one, &[(tagged("web"), "Allow")])]);
     assert_eq!(pairs(&found.opened), ["web>db"]);
-    assert_eq!(found.opened[0].after, Some(Verdict::Mixed));
+    assert_eq!(found.opened[0].after, Some(AccessVerdict::Mixed));
 }
 
 #[test]
-fn a_service_that_goes_closes_its_edges_and_one_of_its_instances_closes_none() {
+fn a_service_that_goes_closes_its_edges_and_an_instance_none() {
     let mut state = services();
     apply(&mut state, [permission("all", all(), &[(all(), "Allow")])]);
     let gone = |name: &str| state.clone().apply(&[(Key::new(Kind::Dataplane, "default", name), None)]);
@@ -117,7 +118,7 @@ fn more_edges_than_the_limit_are_counted_as_truncated_and_not_listed() {
 }
 
 /// A mesh of as many services with an instance each, and permissions for all of them.
-fn large(services: usize, permissions: usize) -> State {
+fn large(services: usize, permissions: usize) -> AllMeshes {
     let instances = (0..services).map(|i| instance(&format!("s{i}-1"), &format!("s{i}"), &[]));
     let one = |i: usize| (tagged(&format!("s{i}")), "Allow");
     let permissions = (0..permissions).map(|i| permission(&format!("p{i}"), all(), &[one(i)]));
@@ -163,7 +164,7 @@ fn a_policy_becomes_idle_when_it_selects_nothing_or_others_override_it() {
         instance("db-1", "db", &[]),
         instance("web-1", "web", &["db"]),
     ]);
-    let idle = |state: &State, change: Resource| {
+    let idle = |state: &AllMeshes, change: Resource| {
         let mut after = state.clone();
         let updates = apply(&mut after, [change]);
         let idle = becoming_idle(state, &after, &updates, &ample());
@@ -182,7 +183,7 @@ fn a_policy_becomes_idle_when_it_selects_nothing_or_others_override_it() {
 }
 
 #[test]
-fn trimming_would_take_what_a_shadowed_client_may_not_call_and_nothing_that_its_dataplane_lists() {
+fn shadowed_trimming_takes_denied_calls_and_spares_listed_outbounds() {
     let redirected = |service: &str, listed: &[&str]| {
         let mut redirect = json!({ "redirectPortInbound": 15006, "redirectPortOutbound": 15001 });
         if !listed.is_empty() {

@@ -1,12 +1,13 @@
-//! Which endpoints are asked how they are, and which is called next.
+//! Health checks of endpoints, and the choice of the next one.
 
 use plan::{Applying, Calls, Class, Code, Dependency, ProxyPlan, Routing};
 use resources::{Kind, kinds::mesh_load_balancing_strategy::LoadBalancerType};
 use testkit::body::yaml_to_all;
 
 use crate::{
-    problems::texts,
-    support::{BACKEND, PLAIN, mesh, plan, traits, web},
+    findings::texts,
+    planned::{Planned, planned},
+    support::{BACKEND, PLAIN, mesh, traits, web},
 };
 
 const CALLS: &str = "outbound:\n\
@@ -14,54 +15,56 @@ const CALLS: &str = "outbound:\n\
     - { port: 10002, backendRef: { kind: MeshService, name: backend, port: 9000 } }\n\
     - { port: 10003, tags: { kuma.io/service: backend } }";
 
-fn planned(policy: &str) -> ProxyPlan {
-    plan(&[PLAIN, BACKEND, policy, &web(CALLS)], &traits("web"))
+fn caller() -> Planned {
+    planned().backend().web(CALLS)
 }
 
 #[test]
 fn a_destination_that_a_policy_cannot_check_is_named() {
-    let plan = planned(&yaml_to_all("MeshHealthCheck", "{ tcp: {} }"));
+    let plan = caller().with(&[&yaml_to_all("MeshHealthCheck", "{ tcp: {} }")]).plan();
     assert_eq!(
-        texts(&plan.problems),
+        texts(&plan.findings()),
         [
             "kri_mhc_default___p_: endpoints of default_backend__east_msvc_80 are not checked: it speaks http, and the \
           policy checks tcp only"
         ]
     );
-    let about = plan.problems[0].about.as_ref().map(ToString::to_string);
+    let about = plan.findings()[0].about.as_ref().map(ToString::to_string);
     assert_eq!(
-        (plan.problems[0].code, about.as_deref()),
+        (plan.findings()[0].code, about.as_deref()),
         (Code::UncheckedDestination, Some("kri_mhc_default___p_"))
     );
     let checked = |plan: &ProxyPlan| -> Vec<bool> {
-        let checks = plan.backends.iter().map(|backend| backend.health.as_ref());
+        let checks = plan.outgoing.backends.iter().map(|backend| backend.health.as_ref());
         checks.map(|checks| checks.is_some_and(|checks| checks.probe.is_some())).collect()
     };
     assert_eq!(checked(&plan), [true, false, true], "only port 80 speaks http");
     for fine in ["{ http: {} }", "{ http: { disabled: true }, tcp: {} }", "{ http: {}, tcp: {} }"] {
-        assert_eq!(planned(&yaml_to_all("MeshHealthCheck", fine)).problems, [], "{fine}");
+        assert_eq!(caller().with(&[&yaml_to_all("MeshHealthCheck", fine)]).plan().findings(), [], "{fine}");
     }
 }
 
 #[test]
-fn an_algorithm_and_what_it_hashes_are_planned_beside_preferences_between_zones() {
+fn an_algorithm_and_its_hashes_are_planned_beside_zone_preferences() {
     let conf = "{ localityAwareness: { localZone: {} }, loadBalancer: { type: Maglev }, \
         hashPolicies: [{ type: Header, header: { name: x } }] }";
-    let plan = planned(&yaml_to_all("MeshLoadBalancingStrategy", conf));
-    assert_eq!(plan.problems, []);
-    assert!(plan.backends.iter().all(|backend| backend.locality.is_some()));
-    for backend in &plan.backends {
+    let plan = caller().with(&[&yaml_to_all("MeshLoadBalancingStrategy", conf)]).plan();
+    assert_eq!(plan.findings(), []);
+    assert!(plan.outgoing.backends.iter().all(|backend| backend.locality.is_some()));
+    for backend in &plan.outgoing.backends {
         assert_eq!(backend.balancer.as_ref().unwrap().type_, LoadBalancerType::Maglev);
     }
-    for outbound in &plan.outbounds {
+    for outbound in &plan.outgoing.outbounds {
         let hashed = match &outbound.routing {
             Routing::Requests(routes) => routes[0].hashed.len(),
             Routing::Connections(_) => outbound.hashed.len(),
         };
         assert_eq!(hashed, 1, "{}", outbound.port);
     }
-    let off = planned(&yaml_to_all("MeshLoadBalancingStrategy", "{ localityAwareness: { disabled: true } }"));
-    assert_eq!(off.problems, []);
+    let off = caller()
+        .with(&[&yaml_to_all("MeshLoadBalancingStrategy", "{ localityAwareness: { disabled: true } }")])
+        .plan();
+    assert_eq!(off.findings(), []);
 }
 
 #[test]
@@ -95,14 +98,14 @@ fn an_entry_for_what_does_not_exist_is_named_and_waits_for_it() {
         ("kind: MeshService, labels: { team: shop }", ""),
         ("kind: Mesh", ""),
     ] {
-        let plan = planned(&policy(target));
-        assert_eq!(texts(&plan.problems), waits_for(expected), "{target}");
-        let connect = plan.backends.iter().any(|backend| backend.timeouts.connect.as_secs() == 7);
+        let plan = caller().with(&[&policy(target)]).plan();
+        assert_eq!(texts(&plan.findings()), waits_for(expected), "{target}");
+        let connect = plan.outgoing.backends.iter().any(|backend| backend.timeouts.connect.as_secs() == 7);
         assert_eq!(connect, expected.is_empty(), "{target}");
     }
     // A service that is known by its tag is known.
     let by_tag = policy("kind: MeshService, name: backend").replace("kuma.io/zone: east", "a: b");
-    assert_eq!(planned(&by_tag).problems, []);
+    assert_eq!(caller().with(&[&by_tag]).plan().findings(), []);
 }
 
 #[test]

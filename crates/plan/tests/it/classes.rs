@@ -1,4 +1,4 @@
-//! Which proxies share their outbounds, and what those were made from.
+//! Classes of proxies that share their outbounds, and the reads of these outbounds.
 
 use plan::{Applying, Calls, Class, Outgoing, ProxyTraits};
 use topology::MeshSnapshot;
@@ -33,7 +33,8 @@ fn share(policies: &[&str], networking: &str, expected: bool) {
     let documents: Vec<&str> =
         [PLAIN, BACKEND].into_iter().chain(policies.iter().copied()).chain([&*two]).collect();
     let mesh = mesh(&documents);
-    let (one, other) = (class(&mesh, &traits("web")), class(&mesh, &traits("web-2")));
+    let one = class(&mesh, &traits("web"));
+    let other = class(&mesh, &traits("web-2"));
     assert_eq!(one == other, expected);
     if expected {
         let of = |class: &Class| plan::outgoing(&mesh, class);
@@ -42,7 +43,7 @@ fn share(policies: &[&str], networking: &str, expected: bool) {
 }
 
 #[test]
-fn proxies_that_call_the_same_under_the_same_policies_share_their_outbounds() {
+fn proxies_that_call_alike_under_the_same_policies_share_outbounds() {
     let listed = "outbound: [{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }]";
     share(&[], TRANSPARENT, true);
     share(&[], listed, true);
@@ -78,7 +79,7 @@ fn where_the_application_answers_it_is_not_offered_anything() {
     let apart = plan::outgoing(&mesh, &Class { taken, ..class });
     let ports: Vec<u16> = apart.outbounds.iter().map(|outbound| outbound.port).collect();
     assert_eq!(ports, [9000]);
-    assert_eq!(plan::for_proxy(&mesh, &traits).unwrap().outbounds, apart.outbounds);
+    assert_eq!(plan::for_proxy(&mesh, &traits).unwrap().outgoing.outbounds, apart.outbounds);
 }
 
 #[track_caller]

@@ -1,15 +1,16 @@
-//! What is planned for certain clients, and what is reported where clients cannot be distinguished.
+//! Plans for certain clients, and reports where clients cannot be distinguished.
 
-use plan::{Code, ProxyPlan};
+use plan::Code;
 
 use crate::{
-    problems::texts,
-    support::{PLAIN, SECURED, plan, unified, web},
+    findings::texts,
+    planned::{Planned, planned},
+    support::{PLAIN, SECURED, unified},
 };
 
-fn planned(mesh: &str, policies: &str) -> ProxyPlan {
-    let web = web("inbound: [{ port: 80, tags: { kuma.io/service: web, kuma.io/protocol: http } }]");
-    plan(&[mesh, policies, &web], &unified("web"))
+fn server(mesh: &str, policies: &str) -> Planned {
+    let web = "inbound: [{ port: 80, tags: { kuma.io/service: web, kuma.io/protocol: http } }]";
+    planned().in_mesh(mesh).with(&[policies]).web(web).traits(&unified("web"))
 }
 
 const BY_IDENTITY: &str = "
@@ -36,9 +37,9 @@ spec: { targetRef: { kind: Dataplane }, from: [{ targetRef: { kind: Mesh }, defa
 
 #[test]
 fn a_policy_that_tells_clients_apart_needs_mtls() {
-    assert_eq!(planned(SECURED, BY_IDENTITY).problems, []);
-    let problems = planned(PLAIN, BY_IDENTITY).problems;
-    assert!(problems.iter().all(|problem| problem.code == Code::NeedsMtls), "{problems:?}");
+    assert_eq!(server(SECURED, BY_IDENTITY).plan().findings(), []);
+    let findings = server(PLAIN, BY_IDENTITY).plan().findings();
+    assert!(findings.iter().all(|finding| finding.code == Code::NeedsMtls), "{findings:?}");
     let text = |policy: &str| {
         format!(
             "inbound 80: {policy} distinguishes clients, which a mesh without mTLS cannot do; only its \
@@ -46,8 +47,8 @@ fn a_policy_that_tells_clients_apart_needs_mtls() {
         )
     };
     let policies = ["kri_mfi_default___f_", "kri_mrl_default___l_", "kri_mt_default___t_"];
-    assert_eq!(texts(&problems), policies.map(text));
-    assert_eq!(problems[0].about, Some("kri_mfi_default___f_".parse().unwrap()));
+    assert_eq!(texts(&findings), policies.map(text));
+    assert_eq!(findings[0].about, Some("kri_mfi_default___f_".parse().unwrap()));
 }
 
 #[test]
@@ -72,13 +73,13 @@ mesh: default
 name: f
 spec: { targetRef: { kind: Dataplane }, from: [{ targetRef: { kind: MeshService, labels: { a: b } }, default: { http: [{ abort: { httpStatus: 500, percentage: 1 } }] } }] }
 ";
-    let plan = planned(SECURED, policies);
-    assert_eq!(plan.inbounds[0].limits.connections, None);
-    assert_eq!(plan.inbounds[0].faults, plan::Faults::default());
-    let codes: Vec<Code> = plan.problems.iter().map(|problem| problem.code).collect();
+    let plan = server(SECURED, policies).plan();
+    assert_eq!(plan.own.inbounds[0].limits.connections, None);
+    assert_eq!(plan.own.inbounds[0].faults, plan::Faults::default());
+    let codes: Vec<Code> = plan.findings().iter().map(|finding| finding.code).collect();
     assert_eq!(codes, [Code::IndistinctClients, Code::UnsupportedCondition, Code::UnsupportedCondition]);
     assert_eq!(
-        texts(&plan.problems),
+        texts(&plan.findings()),
         [
             "inbound 80: clients cannot be identified by the labels in 'from' of kri_mfi_default___f_",
             "inbound 80: http.maxStreamDuration in a rule for certain clients of kri_mt_default___t_ has no effect",
@@ -99,12 +100,14 @@ spec:
     - matches: [{ spiffeID: { type: Prefix, value: 'spiffe://default/' } }, { spiffeID: { type: Exact, value: 'spiffe://default/a' } }]
       default: { http: [{ abort: { httpStatus: 500, percentage: '0.01' } }, { delay: { value: 0s, percentage: 1 } }] }
 ";
-    let plan = planned(SECURED, policies);
-    let [rule] = &plan.inbounds[0].faults.by_rule[..] else { panic!("{:?}", plan.inbounds[0].faults) };
+    let plan = server(SECURED, policies).plan();
+    let [rule] = &plan.own.inbounds[0].faults.by_rule[..] else {
+        panic!("{:?}", plan.own.inbounds[0].faults)
+    };
     assert_eq!(rule.clients.as_ref().unwrap().len(), 2);
     // A delay of nothing is none.
     let [fault] = &rule.faults[..] else { panic!("{rule:?}") };
-    assert_eq!(fault.abort, Some(plan::Chance { what: 500, millionths: 100 }));
+    assert_eq!(fault.abort, Some(plan::FaultShare { what: 500, millionths: 100 }));
 }
 
 #[test]
@@ -118,8 +121,8 @@ fn headers_of_several_policies_add_up_to_what_a_proxy_takes() {
             headers.join(", ")
         )
     };
-    let plan = planned(SECURED, &[headers("a", "set"), headers("b", "add")].join("---\n"));
-    let limit = plan.inbounds[0].limits.requests.as_ref().unwrap();
+    let plan = server(SECURED, &[headers("a", "set"), headers("b", "add")].join("---\n")).plan();
+    let limit = plan.own.inbounds[0].limits.requests.as_ref().unwrap();
     assert_eq!((limit.set.len(), limit.add.len()), (8, 2));
     // Envoy would answer 429 instead of a status of success, and refuse some of them.
     assert_eq!(limit.status, None);

@@ -1,8 +1,8 @@
-//! What policies make of an egress, and what they make of its clients.
+//! Effects of policies on an egress, and on its clients.
 
 use std::sync::Arc;
 
-use plan::{Lane, Passage, ProxyKind, ZoneBackend, ZoneClass, ZoneImpact};
+use plan::{FilterChain, Impact, ZoneBackend, ZoneClass, ZonePlan, ZoneProxyKind};
 use policy::{Client, Effect, Policy};
 use resources::{Kind, naming::SpiffeId};
 use testkit::body::yaml;
@@ -19,23 +19,23 @@ const ACCEPTED: &str = "sni.extsvc.default.payments.443";
 
 fn class() -> ZoneClass {
     ZoneClass {
-        kind: ProxyKind::Egress,
+        kind: ZoneProxyKind::Egress,
         unified_naming: true,
         ipv6: true,
         system_ca_path: Some("/ca".into()),
     }
 }
 
-fn passage(documents: &[&str]) -> Passage {
-    class().passage(&mesh(&[&[OUTSIDE, ABROAD, PROXIES], documents].concat()))
+fn zone_plan(documents: &[&str]) -> ZonePlan {
+    class().plan(&mesh(&[&[OUTSIDE, ABROAD, PROXIES], documents].concat()))
 }
 
-fn lane(passage: &Passage, cluster: &str) -> Lane {
-    passage.lanes.iter().find(|lane| lane.cluster == cluster).unwrap().clone()
+fn chain(zone_plan: &ZonePlan, cluster: &str) -> FilterChain {
+    zone_plan.filter_chains.iter().find(|chain| chain.cluster == cluster).unwrap().clone()
 }
 
-fn backend(passage: &Passage, cluster: &str) -> ZoneBackend {
-    passage.backends.iter().find(|backend| backend.cluster == cluster).unwrap().clone()
+fn backend(zone_plan: &ZonePlan, cluster: &str) -> ZoneBackend {
+    zone_plan.backends.iter().find(|backend| backend.cluster == cluster).unwrap().clone()
 }
 
 const PAYMENTS: &str = "kri_extsvc_default___payments_443";
@@ -45,10 +45,10 @@ fn forbidding() -> String {
     SECURED.replace("mtls:", "routing: { defaultForbidMeshExternalServiceAccess: true }\nmtls:")
 }
 
-/// What happens to these two: `web` and `cron`.
+/// Returns the decisions about two clients: `web` and `cron`.
 fn decided(mesh: &str, permission: &str) -> [Option<Effect>; 2] {
     let policy = yaml(Kind::MeshTrafficPermission, "sample", permission);
-    let permissions = lane(&passage(&[mesh, &policy]), PAYMENTS).end.unwrap().permissions.clone();
+    let permissions = chain(&zone_plan(&[mesh, &policy]), PAYMENTS).tls.unwrap().permissions.clone();
     ["web", "cron"].map(|name| {
         let client = Client::with_spiffe_id(SpiffeId::of_service("default", name));
         permissions.as_ref().map(|permissions| permissions.decide(&client).effect)
@@ -64,8 +64,9 @@ fn says(effect: &str, sni: &str, client: &str) -> String {
 
 #[test]
 fn permissions_that_name_a_server_name_decide_who_leaves_the_mesh_by_it() {
-    let (allow, deny) = (Some(Effect::Allow), Some(Effect::Deny));
-    let names = lane(&passage(&[SECURED]), PAYMENTS).server_names;
+    let allow = Some(Effect::Allow);
+    let deny = Some(Effect::Deny);
+    let names = chain(&zone_plan(&[SECURED]), PAYMENTS).server_names;
     assert_eq!(names, [DIALLED, ACCEPTED]);
     // Whichever of its names a client dials, a rule that means one of them means the service.
     for name in [DIALLED, ACCEPTED] {
@@ -96,7 +97,7 @@ fn policies_for_all_sidecars_say_how_an_egress_calls_what_is_outside() {
                    { hashPolicies: [{ type: Header, header: { name: x-user } }] } } } }] }";
     let planned = |target: &str| {
         let of = |kind, spec: &str| yaml(kind, "sample", &format!("{{ targetRef: {target}, {}", &spec[1..]));
-        passage(&[
+        zone_plan(&[
             SECURED,
             &of(Kind::MeshCircuitBreaker, breaker),
             &of(Kind::MeshHealthCheck, checks),
@@ -108,12 +109,12 @@ fn policies_for_all_sidecars_say_how_an_egress_calls_what_is_outside() {
     assert_eq!(called.breaker.unwrap().connection_limits.as_ref().unwrap().max_retries, Some(7));
     assert!(called.health.unwrap().probe.is_some());
     assert!(called.balancer.is_some());
-    assert_eq!(lane(&all, PAYMENTS).end.unwrap().hashed.len(), 1);
+    assert_eq!(chain(&all, PAYMENTS).tls.unwrap().hashed.len(), 1);
     // An egress serves all clients alike, so that what is for some of them is not for it.
     let some = planned("{ kind: Dataplane, labels: { app: web } }");
     let called = backend(&some, PAYMENTS);
     assert_eq!((called.breaker, called.health, called.balancer), (None, None, None));
-    assert!(lane(&some, PAYMENTS).end.unwrap().hashed.is_empty());
+    assert!(chain(&some, PAYMENTS).tls.unwrap().hashed.is_empty());
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn an_egress_keeps_the_order_of_zones_that_its_clients_cannot_see() {
             "{{ to: [{{ targetRef: {{ kind: MeshMultiZoneService, name: everywhere }}, default: {{ localityAwareness: \
              {{ crossZone: {{ {failover} }} }} }} }}] }}"
         );
-        let planned = passage(&[SECURED, &yaml(Kind::MeshLoadBalancingStrategy, "sample", &spec)]);
+        let planned = zone_plan(&[SECURED, &yaml(Kind::MeshLoadBalancingStrategy, "sample", &spec)]);
         let called = backend(&planned, EVERYWHERE);
         let locality = called.locality.unwrap();
         let standing = |endpoint: &Endpoint| {
@@ -135,21 +136,21 @@ fn an_egress_keeps_the_order_of_zones_that_its_clients_cannot_see() {
     };
     assert_eq!(order("south"), [("south".to_owned(), 1), ("west".to_owned(), 2)]);
     assert_eq!(order("west"), [("south".to_owned(), 2), ("west".to_owned(), 1)]);
-    assert_eq!(backend(&passage(&[SECURED]), EVERYWHERE).locality, None);
+    assert_eq!(backend(&zone_plan(&[SECURED]), EVERYWHERE).locality, None);
 }
 
 #[test]
 fn an_egress_leaves_out_ingresses_that_it_cannot_connect_to() {
-    let planned = passage(&[SECURED]);
+    let planned = zone_plan(&[SECURED]);
     for cluster in [EVERYWHERE, "kri_msvc_default_west__backend_http"] {
         let breaker = backend(&planned, cluster).breaker.unwrap();
         let detection = breaker.outlier_detection.as_ref().unwrap();
         let detectors = detection.detectors.as_ref().unwrap();
         assert!(detectors.local_origin_failures.is_some() && detectors.total_failures.is_none());
         assert_eq!(breaker.connection_limits, None);
-        assert_eq!(lane(&planned, cluster).attempts, Some(3));
+        assert_eq!(chain(&planned, cluster).attempts, Some(3));
     }
-    assert_eq!((backend(&planned, PAYMENTS).breaker, lane(&planned, PAYMENTS).attempts), (None, None));
+    assert_eq!((backend(&planned, PAYMENTS).breaker, chain(&planned, PAYMENTS).attempts), (None, None));
 }
 
 #[test]
@@ -163,7 +164,7 @@ fn clients_do_not_leave_out_an_egress_because_of_one_zone_behind_it() {
     let detects = |mesh: &str| {
         let policy = yaml(Kind::MeshCircuitBreaker, "sample", detection);
         let plan = plan(&[mesh, BACKEND, ABROAD, PROXIES, &policy, &web], &unified("web"));
-        let breakers = plan.backends.iter().map(|backend| {
+        let breakers = plan.outgoing.backends.iter().map(|backend| {
             let breaker = backend.breaker.as_ref().unwrap();
             assert!(breaker.connection_limits.is_some());
             (backend.cluster.clone(), breaker.outlier_detection.is_some())
@@ -178,8 +179,8 @@ fn clients_do_not_leave_out_an_egress_because_of_one_zone_behind_it() {
 }
 
 #[test]
-fn a_policy_concerns_an_egress_where_its_kind_does_and_it_is_for_all_sidecars() {
-    let concern = |kind: ProxyKind, policy: &str| {
+fn a_policy_for_all_sidecars_concerns_an_egress_if_its_kind_does() {
+    let concern = |kind: ZoneProxyKind, policy: &str| {
         let mesh = mesh(&[SECURED, policy]);
         let new: Option<Arc<Policy>> = mesh.policies.values().next().cloned();
         let affected = Affected { policies: vec![PolicyChange { old: None, new }], ..Affected::default() };
@@ -197,8 +198,8 @@ fn a_policy_concerns_an_egress_where_its_kind_does_and_it_is_for_all_sidecars() 
         "sample",
         "{ to: [{ targetRef: { kind: Mesh }, default: { idleTimeout: 7s } }] }",
     );
-    assert_eq!(concern(ProxyKind::Egress, &all), ZoneImpact::Everything);
-    assert_eq!(concern(ProxyKind::Egress, &some), ZoneImpact::Nothing);
-    assert_eq!(concern(ProxyKind::Egress, &other), ZoneImpact::Nothing);
-    assert_eq!(concern(ProxyKind::Ingress, &all), ZoneImpact::Nothing);
+    assert_eq!(concern(ZoneProxyKind::Egress, &all), Impact::Everything);
+    assert_eq!(concern(ZoneProxyKind::Egress, &some), Impact::Nothing);
+    assert_eq!(concern(ZoneProxyKind::Egress, &other), Impact::Nothing);
+    assert_eq!(concern(ZoneProxyKind::Ingress, &all), Impact::Nothing);
 }

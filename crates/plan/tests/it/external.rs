@@ -1,27 +1,28 @@
 //! Destinations outside the mesh.
 
-use plan::{ExternalAuthorities, ExternalTls, ProxyPlan, ProxyTraits, San, TlsVersion};
+use plan::{ExternalAuthorities, ExternalTls, ProxyTraits, San, TlsVersion};
 
 use crate::{
-    problems::texts,
-    support::{PLAIN, plan, traits, web},
+    findings::texts,
+    planned::{Planned, planned},
+    support::traits,
 };
 
-fn planned(tls: &str, system_ca_path: Option<&str>) -> ProxyPlan {
+fn caller(tls: &str, system_ca_path: Option<&str>) -> Planned {
     let service = format!(
         "type: MeshExternalService\nmesh: default\nname: shop\nspec:\n  match: {{ type: HostnameGenerator, port: 443, protocol: http }}\n  \
          endpoints: [{{ address: shop.example.com, port: 8443 }}, {{ address: 127.0.0.7, port: 8443 }}]\n  {tls}\n"
     );
-    let web = web("outbound: [{ port: 10001, backendRef: { kind: MeshExternalService, name: shop } }]");
+    let web = "outbound: [{ port: 10001, backendRef: { kind: MeshExternalService, name: shop } }]";
     let traits = ProxyTraits { system_ca_path: system_ca_path.map(str::to_owned), ..traits("web") };
-    plan(&[PLAIN, &service, &web], &traits)
+    planned().with(&[&service]).web(web).traits(&traits)
 }
 
 #[track_caller]
 fn check(tls: &str, system: Option<&str>, expected: &ExternalTls) {
-    let plan = planned(tls, system);
-    assert_eq!(plan.problems, []);
-    assert_eq!(plan.backends[0].external.as_ref().unwrap().tls.as_ref(), Some(expected));
+    let plan = caller(tls, system).plan();
+    assert_eq!(plan.findings(), []);
+    assert_eq!(plan.outgoing.backends[0].external.as_ref().unwrap().tls.as_ref(), Some(expected));
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn certificates_are_verified_as_the_service_says() {
 
 #[test]
 fn what_cannot_be_verified_is_not_offered() {
-    for (tls, problem) in [
+    for (tls, finding) in [
         (
             "tls: { enabled: true }",
             "its certificate cannot be verified: the proxy found no authorities on its machine; give tls.verification.caCert",
@@ -89,10 +90,10 @@ fn what_cannot_be_verified_is_not_offered() {
             "tls.verification.caCert is not in PEM form: it has no line with \"CERTIFICATE-----\"",
         ),
     ] {
-        let plan = planned(tls, None);
+        let plan = caller(tls, None).plan();
         assert_eq!(
-            (plan.outbounds.len(), texts(&plan.problems)),
-            (0, vec![format!("outbound 127.0.0.1:10001: {problem}")])
+            (plan.outgoing.outbounds.len(), texts(&plan.findings())),
+            (0, vec![format!("outbound 127.0.0.1:10001: {finding}")])
         );
     }
 }
@@ -100,7 +101,7 @@ fn what_cannot_be_verified_is_not_offered() {
 #[test]
 fn keys_are_not_shown() {
     let tls = "tls: { enabled: true, verification: { mode: SkipCA, clientCert: { inlineString: CERTIFICATE----- }, clientKey: { inlineString: SECRET PRIVATE KEY----- } } }";
-    let plan = planned(tls, None);
-    assert!(plan.backends[0].external.as_ref().unwrap().tls.as_ref().unwrap().client.is_some());
+    let plan = caller(tls, None).plan();
+    assert!(plan.outgoing.backends[0].external.as_ref().unwrap().tls.as_ref().unwrap().client.is_some());
     assert!(!format!("{plan:?}").contains("SECRET"));
 }

@@ -1,18 +1,12 @@
 //! Policies of producers in other zones are about services of those zones, whatever tags services have here.
 
-use plan::{Action, ProxyPlan, Routing};
+use plan::{ProxyPlan, RouteAction, Routing};
 
-use crate::support::{BACKEND, PLAIN, mesh_in, traits, web};
+use crate::{
+    shop::beside_shop,
+    support::{mesh_in, traits, web},
+};
 
-/// A service of this zone that is known by its tags only.
-const SHOP: &str = r#"
-type: Dataplane
-mesh: default
-name: shop
-networking:
-  address: 127.0.0.4
-  inbound: [{ port: 8080, tags: { kuma.io/service: shop, kuma.io/protocol: http } }]
-"#;
 const CALLS: &str = "outbound: [{ port: 10002, tags: { kuma.io/service: shop } }]";
 
 /// A policy of a producer in this zone or another one, as zone east stores it.
@@ -26,18 +20,15 @@ fn of_producer(kind: &str, zone: &str, entry: &str) -> String {
 
 /// The plan of a client of `shop` in zone east.
 fn planned(policies: &[&str]) -> ProxyPlan {
-    let web = web(CALLS);
-    let documents: Vec<&str> =
-        [PLAIN, BACKEND, SHOP].into_iter().chain(policies.iter().copied()).chain([web.as_str()]).collect();
-    plan::for_proxy(&mesh_in("east", &documents), &traits("web")).unwrap()
+    plan::for_proxy(&mesh_in("east", &beside_shop(policies, &web(CALLS))), &traits("web")).unwrap()
 }
 
 fn clusters(plan: &ProxyPlan) -> Vec<&str> {
-    match &plan.outbounds[0].routing {
+    match &plan.outgoing.outbounds[0].routing {
         Routing::Connections(shares) => shares.iter().map(|share| share.cluster.as_str()).collect(),
         Routing::Requests(routes) => match &routes[0].action {
-            Action::Forward(shares) => shares.iter().map(|share| share.cluster.as_str()).collect(),
-            Action::Redirect(_) => vec!["redirect"],
+            RouteAction::Forward(shares) => shares.iter().map(|share| share.cluster.as_str()).collect(),
+            RouteAction::Redirect(_) => vec!["redirect"],
         },
     }
 }
@@ -47,7 +38,7 @@ fn a_tag_that_two_zones_use_is_no_reason_to_obey_the_other_zone() {
     let entry = "{ targetRef: { kind: MeshService, name: shop }, default: { connectionTimeout: 17s } }";
     let seconds = |zone: &str| {
         let plan = planned(&[&of_producer("MeshTimeout", zone, entry)]);
-        plan.backends[0].timeouts.connect.as_secs()
+        plan.outgoing.backends[0].timeouts.connect.as_secs()
     };
     assert_eq!(seconds("east"), 17);
     assert_ne!(seconds("west"), 17);
@@ -64,7 +55,7 @@ fn a_route_of_another_zone_leads_nowhere_by_tags() {
 }
 
 #[test]
-fn a_route_of_another_zone_to_its_own_service_does_not_lead_to_tags_of_this_one() {
+fn a_route_of_another_zone_does_not_lead_to_tags_of_this_one() {
     // `backend` is no MeshService of zone west, and a tag here.
     let service = "type: MeshService\nmesh: default\nname: kv-west\n\
         labels: { kuma.io/zone: west, kuma.io/origin: global, kuma.io/display-name: kv }\n\
@@ -75,8 +66,8 @@ fn a_route_of_another_zone_to_its_own_service_does_not_lead_to_tags_of_this_one(
                  matches: [{ path: { type: PathPrefix, value: / } }], \
                  default: { backendRefs: [{ kind: MeshService, name: shop }] } }] }";
     let route = of_producer("MeshHTTPRoute", "west", entry);
-    let documents = [PLAIN, BACKEND, SHOP, service, &route, &web];
+    let documents = beside_shop(&[service, &route], &web);
     let plan = plan::for_proxy(&mesh_in("east", &documents), &traits("web")).unwrap();
-    assert!(!clusters(&plan).contains(&"shop"), "{:?}", plan.outbounds);
-    assert!(plan.problems.iter().any(|problem| problem.text.contains("none of its backends")), "{plan:?}");
+    assert!(!clusters(&plan).contains(&"shop"), "{:?}", plan.outgoing.outbounds);
+    assert!(plan.findings().iter().any(|finding| finding.text.contains("none of its backends")), "{plan:?}");
 }

@@ -1,4 +1,4 @@
-//! Where the proxy accepts traffic, and from which clients.
+//! Inbounds of a proxy, and the clients that they accept.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use policy::{ClientMatch, Effect};
 use topology::Protocol;
 
 use crate::{
-    problems::texts,
+    findings::texts,
     support::{PLAIN, SECURED, mesh, plan, traits, unified, web},
 };
 
@@ -18,8 +18,8 @@ fn ip(text: &str) -> IpAddr {
 #[track_caller]
 fn check_workload(inbound: &str, listens: (&str, u16), workload: (&str, u16)) {
     let plan = plan(&[PLAIN, &web(&format!("inbound: [{inbound}]"))], &traits("web"));
-    assert_eq!(plan.problems, []);
-    let planned = &plan.inbounds[0];
+    assert_eq!(plan.findings(), []);
+    let planned = &plan.own.inbounds[0];
     assert_eq!((planned.address, planned.port), (ip(listens.0), listens.1));
     assert_eq!(planned.workload, (ip(workload.0), workload.1));
     assert!(planned.bind && !planned.from_loopback_source);
@@ -35,11 +35,11 @@ fn the_application_is_where_the_inbound_says_or_where_the_proxy_is() {
 }
 
 #[track_caller]
-fn check_protocol(inbound: &str, expected: Protocol, problems: &[&str]) {
+fn check_protocol(inbound: &str, expected: Protocol, findings: &[&str]) {
     let plan = plan(&[PLAIN, &web(&format!("inbound: [{inbound}]"))], &traits("web"));
     assert_eq!(
-        (plan.inbounds[0].protocol, texts(&plan.problems)),
-        (expected, problems.iter().map(|&p| p.to_owned()).collect())
+        (plan.own.inbounds[0].protocol, texts(&plan.findings())),
+        (expected, findings.iter().map(|&p| p.to_owned()).collect())
     );
 }
 
@@ -59,52 +59,52 @@ fn the_protocol_is_the_field_then_the_tag_then_tcp() {
 #[test]
 fn inbounds_are_there_whatever_their_state() {
     let web = web("inbound:\n- { port: 80, state: Ignored }\n- { port: 81, state: NotReady }");
-    let ports: Vec<_> = plan(&[PLAIN, &web], &traits("web")).inbounds.iter().map(|i| i.port).collect();
+    let ports: Vec<_> = plan(&[PLAIN, &web], &traits("web")).own.inbounds.iter().map(|i| i.port).collect();
     assert_eq!(ports, [80, 81]);
 }
 
 #[track_caller]
-fn check_problem(inbounds: &str, unified_naming: bool, ports: &[(&str, u16)], problem: &str) {
+fn check_finding(inbounds: &str, unified_naming: bool, ports: &[(&str, u16)], finding: &str) {
     let traits = if unified_naming { unified("web") } else { traits("web") };
     let plan = plan(&[PLAIN, &web(&format!("inbound: [{inbounds}]"))], &traits);
-    let listens: Vec<_> = plan.inbounds.iter().map(|i| (i.address, i.port)).collect();
+    let listens: Vec<_> = plan.own.inbounds.iter().map(|i| (i.address, i.port)).collect();
     let expected: Vec<_> = ports.iter().map(|&(address, port)| (ip(address), port)).collect();
-    assert_eq!((listens, texts(&plan.problems)), (expected, vec![problem.to_owned()]));
+    assert_eq!((listens, texts(&plan.findings())), (expected, vec![finding.to_owned()]));
 }
 
 #[test]
-fn what_cannot_be_is_a_problem_and_the_rest_works() {
-    check_problem(
+fn what_cannot_be_is_a_finding_and_the_rest_works() {
+    check_finding(
         "{ name: a, port: 80 }, { name: b, port: 80 }, { port: 81 }",
         false,
         &[("127.0.0.2", 80), ("127.0.0.2", 81)],
         "inbound b: another inbound already listens at 127.0.0.2:80; the first one is used",
     );
-    check_problem(
+    check_finding(
         "{ port: 80 }, { port: 80, address: 127.0.0.9 }",
         true,
         &[("127.0.0.2", 80)],
         "inbound 80: another inbound is already called self_80; give one of them another name",
     );
-    check_problem(
+    check_finding(
         "{ port: 80, servicePort: 8080 }, { port: 80, servicePort: 8080, address: 127.0.0.9 }",
         false,
         &[("127.0.0.2", 80), ("127.0.0.9", 80)],
         "inbound 80: shares the cluster localhost:8080 with an inbound whose application is at 127.0.0.2; its traffic goes there too",
     );
-    check_problem(
+    check_finding(
         "{ port: 80, address: web.local }, { port: 81 }",
         false,
         &[("127.0.0.2", 81)],
         r#"inbound 80: address "web.local" is not an IP address"#,
     );
-    check_problem(
+    check_finding(
         "{ port: 80000 }, { port: 81 }",
         false,
         &[("127.0.0.2", 81)],
         "inbound 80000: port 80000 is not in the range 1 to 65535",
     );
-    check_problem(
+    check_finding(
         "{ name: A_b, port: 80 }, { port: 81 }",
         false,
         &[("127.0.0.2", 81)],
@@ -123,18 +123,18 @@ spec:
   from: [{ targetRef: { kind: MeshService, name: backend }, default: { action: Allow } }]
 "#;
     let permissive = SECURED.replace("type: builtin", "type: builtin, mode: PERMISSIVE");
-    assert_eq!(plan(&[PLAIN, allow, &web], &traits("web")).inbounds[0].permissions, None);
+    assert_eq!(plan(&[PLAIN, allow, &web], &traits("web")).own.inbounds[0].permissions, None);
     for (mesh, tls) in [(SECURED, ServerTls::Strict), (&*permissive, ServerTls::Permissive)] {
         let planned = plan(&[mesh, allow, &web], &traits("web"));
-        assert_eq!(planned.inbounds[0].tls, tls);
-        let rules = &planned.inbounds[0].permissions.as_ref().unwrap().rules;
+        assert_eq!(planned.own.inbounds[0].tls, tls);
+        let rules = &planned.own.inbounds[0].permissions.as_ref().unwrap().rules;
         assert_eq!(rules.len(), 1);
         assert_eq!(rules[0].effect, Effect::Allow);
         let tags = [("kuma.io/service".to_owned(), "backend".to_owned())];
         assert_eq!(rules[0].client, ClientMatch::Tags(tags.into()));
     }
     let nobody = plan(&[SECURED, &web], &traits("web"));
-    assert_eq!(nobody.inbounds[0].permissions, Some(policy::Permissions::default()));
+    assert_eq!(nobody.own.inbounds[0].permissions, Some(policy::Permissions::default()));
 }
 
 #[test]
@@ -149,13 +149,13 @@ fn a_proxy_without_a_dataplane_has_no_plan() {
 }
 
 #[test]
-fn requests_to_kafka_brokers_alone_are_counted_and_only_by_proxies_that_can() {
+fn kafka_requests_are_counted_only_by_proxies_that_can() {
     let web = web("inbound:\n\
          - { port: 80, tags: { kuma.io/protocol: kafka } }\n\
          - { port: 81, tags: { kuma.io/protocol: tcp } }\n");
     for able in [true, false] {
         let plan = plan(&[PLAIN, &web], &ProxyTraits { kafka_filter: able, ..traits("web") });
-        let counted: Vec<bool> = plan.inbounds.iter().map(|inbound| inbound.kafka_filter).collect();
+        let counted: Vec<bool> = plan.own.inbounds.iter().map(|inbound| inbound.kafka_filter).collect();
         assert_eq!(counted, [able, false]);
     }
 }

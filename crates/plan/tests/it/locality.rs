@@ -37,15 +37,15 @@ fn policy(conf: &str) -> String {
     )
 }
 
-/// How `web` sees the endpoints: address, priority, and its share where there is one.
+/// Returns the endpoints as `web` sees them: address, priority, and its share if it has one.
 fn seen(policy: &str) -> (Vec<String>, Option<u32>) {
     let remote = ["a", "b", "c"].map(|zone| zones::remote(zone, &format!("{zone}.example")));
     let plan = plan(
         &[SECURED, zones::ALL, INSTANCES, &remote[0], &remote[1], &remote[2], policy, WEB],
         &unified("web"),
     );
-    assert_eq!(plan.problems, []);
-    let backend = &plan.backends[0];
+    assert_eq!(plan.findings(), []);
+    let backend = &plan.outgoing.backends[0];
     let word = |endpoint: &Endpoint| {
         let Some(locality) = &backend.locality else {
             return Some(format!("{}@{}", endpoint.address, endpoint.priority));
@@ -74,7 +74,7 @@ fn the_own_zone_comes_first_unless_a_policy_says_otherwise() {
 }
 
 #[test]
-fn endpoints_of_the_own_zone_are_preferred_by_tags_that_they_share_with_the_client() {
+fn endpoints_of_the_own_zone_are_preferred_by_tags_of_the_client() {
     let tags = |weights: [&str; 2]| {
         let [node, rack] = weights;
         format!(

@@ -12,7 +12,7 @@ const WEB: &str = "kri_dp_default_east__web_";
 fn check(documents: &[&str], traits: &ProxyTraits, expect: &[&str]) {
     let dataplane: Kri = WEB.parse().unwrap();
     let plan = plan(documents, traits);
-    assert_eq!(plan.problems, []);
+    assert_eq!(plan.findings(), []);
     let mut found: Vec<String> = meanings(&plan, &dataplane)
         .into_iter()
         .map(|(name, meaning)| {
@@ -87,7 +87,7 @@ fn unified_names_are_one_name_for_everything_of_a_resource() {
 fn a_name_that_a_virtual_host_shares_with_a_cluster_means_the_cluster() {
     let networking = NETWORKING.replace("kuma.io/service: web", "kuma.io/service: backend");
     let plan = plan(&[PLAIN, BACKEND, &web(&networking)], &traits("web"));
-    assert_eq!(plan.inbounds[0].names.virtual_host, "backend");
+    assert_eq!(plan.own.inbounds[0].names.virtual_host, "backend");
     assert_eq!(meanings(&plan, &WEB.parse().unwrap())["backend"].role, Role::Outbound);
 }
 

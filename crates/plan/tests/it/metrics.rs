@@ -1,8 +1,8 @@
-//! What a MeshMetric makes of a proxy.
+//! Effects of a MeshMetric on a proxy.
 
 use std::{net::SocketAddr, sync::Arc};
 
-use plan::{CertificateFiles, Code, Metrics, ProxyPlan, ProxyTraits};
+use plan::{CertificateFiles, Code, ProxyMetrics, ProxyPlan, ProxyTraits};
 use serde_json::{Value, json};
 
 use crate::support::{PLAIN, plan, traits, unified};
@@ -31,19 +31,19 @@ fn planned(policy: &str, traits: &ProxyTraits) -> ProxyPlan {
     plan(&[PLAIN, WEB, policy], traits)
 }
 
-fn metrics(policy: &str, traits: &ProxyTraits) -> Metrics {
+fn metrics(policy: &str, traits: &ProxyTraits) -> ProxyMetrics {
     let plan = planned(policy, traits);
-    assert_eq!(plan.problems, vec![]);
-    plan.metrics.unwrap()
+    assert_eq!(plan.findings(), vec![]);
+    plan.own.metrics.unwrap()
 }
 
-fn document(metrics: &Metrics) -> Value {
+fn document(metrics: &ProxyMetrics) -> Value {
     serde_json::from_str::<Value>(&metrics.document.body).unwrap()["observability"]["metrics"].take()
 }
 
 #[test]
 fn a_page_leads_to_the_agent() {
-    let of = |metrics: &Metrics| {
+    let of = |metrics: &ProxyMetrics| {
         let [page] = &metrics.pages[..] else { panic!("{metrics:?}") };
         let names = &page.names;
         (
@@ -101,7 +101,7 @@ fn without_a_workload_the_service_is_a_label_and_all_values_of_a_tag_are() {
         .replace("labels: { kuma.io/zone: zone-1, kuma.io/workload: backend }\n", "");
     let plan = plan(&[PLAIN, &two, &of_backends(PAGE)], &traits("dp-1"));
     assert_eq!(
-        document(&plan.metrics.unwrap())["extraLabels"],
+        document(&plan.own.metrics.unwrap())["extraLabels"],
         json!({"kuma.proxy_role": "sidecar", "mesh": "default", "dataplane": "dp-1", "service": "admin",
                "kuma_io_service": "admin", "kuma_io_services": ",admin,backend,"})
     );
@@ -133,10 +133,10 @@ fn a_backend_is_found_by_its_labels_as_soon_as_it_is_there() {
     );
     let before = planned(&reference, &unified("dp-1"));
     assert_eq!(
-        before.problems.iter().map(|problem| problem.code).collect::<Vec<_>>(),
+        before.findings().iter().map(|finding| finding.code).collect::<Vec<_>>(),
         [Code::UnknownBackend]
     );
-    assert_eq!(before.metrics.unwrap().collectors, []);
+    assert_eq!(before.own.metrics.unwrap().collectors, []);
     let backend = |spec: &str| {
         format!(
             "type: MeshOpenTelemetryBackend\nmesh: default\nname: otel\nlabels: {{ team: shop }}\nspec: {spec}\n"
@@ -144,15 +144,15 @@ fn a_backend_is_found_by_its_labels_as_soon_as_it_is_there() {
     };
     let with = |spec: &str| plan(&[PLAIN, WEB, &reference, &backend(spec)], &unified("dp-1"));
     let after = with("{ endpoint: { address: otel.example, port: 4318 } }");
-    assert_eq!(after.problems, vec![]);
-    let to = after.metrics.unwrap().collectors.remove(0);
+    assert_eq!(after.findings(), vec![]);
+    let to = after.own.metrics.unwrap().collectors.remove(0);
     assert_eq!((to.host.as_str(), to.port, to.interval.as_str()), ("otel.example", 4318, "10s"));
     assert_eq!(to.names.cluster, "system_meshmetric_otel_otel");
     assert_eq!(to.socket, "/tmp/kuma-dp/kuma-otel-otel.sock");
-    let near = with("{}").metrics.unwrap().collectors.remove(0);
+    let near = with("{}").own.metrics.unwrap().collectors.remove(0);
     assert_eq!((near.host.as_str(), near.port), ("127.0.0.1", 4317));
-    let http = with("{ protocol: http }").problems;
-    assert_eq!(http.iter().map(|problem| problem.code).collect::<Vec<_>>(), [Code::NoUsableBackend]);
+    let http = with("{ protocol: http }").findings();
+    assert_eq!(http.iter().map(|finding| finding.code).collect::<Vec<_>>(), [Code::NoUsableBackend]);
 }
 
 #[test]
@@ -160,27 +160,28 @@ fn policies_add_up_and_without_a_backend_nothing_happens() {
     let own = "type: MeshMetric\nmesh: default\nname: own\nspec:\n  targetRef: { kind: Dataplane, labels: { kuma.io/workload: backend } }\n  \
                default: { sidecar: { profiles: { appendProfiles: [{ name: All }] } } }\n";
     let plan = plan(&[PLAIN, WEB, &of_backends(PAGE), own], &traits("dp-1"));
-    let profiles = &document(plan.metrics.as_ref().unwrap())["sidecar"]["profiles"];
+    let profiles = &document(plan.own.metrics.as_ref().unwrap())["sidecar"]["profiles"];
     assert_eq!(profiles, &json!({"appendProfiles": [{"name": "All"}]}));
-    assert_eq!(planned(&policy("{ applications: [{ port: 1 }] }"), &traits("dp-1")).metrics, None);
+    assert_eq!(planned(&policy("{ applications: [{ port: 1 }] }"), &traits("dp-1")).own.metrics, None);
 }
 
 #[test]
 fn what_a_page_cannot_have_is_said() {
     let said = |policy: &str, traits: &ProxyTraits| -> Vec<(Code, String)> {
-        let problems = planned(policy, traits).problems;
-        problems
+        let findings = planned(policy, traits).findings();
+        findings
             .into_iter()
-            .map(|problem| {
-                assert_eq!(problem.about.unwrap().to_string(), "kri_mm_default___all_", "{}", problem.text);
-                (problem.code, problem.text)
+            .map(|finding| {
+                assert_eq!(finding.about.unwrap().to_string(), "kri_mm_default___all_", "{}", finding.text);
+                (finding.code, finding.text)
             })
             .collect()
     };
     let codes = |policy: &str, traits: &ProxyTraits| -> Vec<Code> {
         said(policy, traits).into_iter().map(|(code, _)| code).collect()
     };
-    let (older, port) = (traits("dp-1"), "{ type: Prometheus, prometheus: { clientId: b, port: 80 } }");
+    let older = traits("dp-1");
+    let port = "{ type: Prometheus, prometheus: { clientId: b, port: 80 } }";
     let found = said(&of_backends(&format!("{PAGE}, {PAGE}, {port}")), &older);
     let [(Code::NameConflict, _), (Code::PortConflict, text)] = &found[..] else { panic!("{found:?}") };
     assert!(text.contains("192.168.0.1:80"), "{text}");
@@ -200,11 +201,11 @@ fn what_a_page_cannot_have_is_said() {
 #[test]
 fn a_proxy_that_was_started_for_less_says_so() {
     let started = |counted: &str| ProxyTraits { counted: Some(counted.into()), ..traits("dp-1") };
-    assert_eq!(planned(&of_backends(PAGE), &started("Basic")).problems, vec![]);
+    assert_eq!(planned(&of_backends(PAGE), &started("Basic")).findings(), vec![]);
     let all = policy(&format!(
         "{{ sidecar: {{ profiles: {{ appendProfiles: [{{ name: All }}] }} }}, backends: [{PAGE}] }}"
     ));
-    let problems = planned(&all, &started("Basic")).problems;
-    assert_eq!(problems.iter().map(|problem| problem.code).collect::<Vec<_>>(), [Code::StatisticsNotKept]);
-    assert_eq!(planned(&all, &traits("dp-1")).problems, vec![]);
+    let findings = planned(&all, &started("Basic")).findings();
+    assert_eq!(findings.iter().map(|finding| finding.code).collect::<Vec<_>>(), [Code::StatisticsNotKept]);
+    assert_eq!(planned(&all, &traits("dp-1")).findings(), vec![]);
 }

@@ -40,9 +40,12 @@ fn check_inbound(inbound: &str, legacy: [&str; 5], unified_name: &str) {
         permission_stats,
     };
     let old = plan(&[PLAIN, &web], &traits("web"));
-    assert_eq!((old.inbounds[0].names.clone(), old.problems), (expected, Vec::new()));
+    assert_eq!((old.own.inbounds[0].names.clone(), old.findings()), (expected, Vec::new()));
     let new = plan(&[PLAIN, &web], &unified("web"));
-    assert_eq!((new.inbounds[0].names.clone(), new.problems), (unified_inbound(unified_name), Vec::new()));
+    assert_eq!(
+        (new.own.inbounds[0].names.clone(), new.findings()),
+        (unified_inbound(unified_name), Vec::new())
+    );
 }
 
 #[test]
@@ -91,8 +94,8 @@ fn check_outbound(outbound: &str, legacy: &OutboundNames, new: &OutboundNames) {
     let web = web(&format!("outbound: [{outbound}]"));
     let names = |traits| {
         let plan = plan(&[PLAIN, BACKEND, &web], &traits);
-        assert_eq!(plan.problems, []);
-        plan.outbounds[0].names.clone()
+        assert_eq!(plan.findings(), []);
+        plan.outgoing.outbounds[0].names.clone()
     };
     assert_eq!(&names(traits("web")), legacy);
     assert_eq!(&names(unified("web")), new);
@@ -160,7 +163,8 @@ fn one_proxy_may_see_both_schemes() {
         "outbound:\n- { port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }\n- { port: 10002, tags: { kuma.io/service: backend } }",
     );
     let plan = plan(&[PLAIN, BACKEND, &web], &unified("web"));
-    let clusters: Vec<_> = plan.outbounds.iter().map(|outbound| outbound.names.cluster.as_str()).collect();
+    let clusters: Vec<_> =
+        plan.outgoing.outbounds.iter().map(|outbound| outbound.names.cluster.as_str()).collect();
     assert_eq!(clusters, ["kri_msvc_default_east__backend_http", "backend"]);
 }
 
@@ -175,7 +179,7 @@ fn passthrough_has_a_name_in_each_scheme() {
         let name = format!("{direction}:passthrough:ipv{version}");
         let stats = name.replace(':', "_");
         assert_eq!(
-            old.passthrough[index].names,
+            old.own.passthrough[index].names,
             PassthroughNames {
                 listener: name.clone(),
                 listener_stats: None,
@@ -186,7 +190,7 @@ fn passthrough_has_a_name_in_each_scheme() {
         );
         let name = format!("self_passthrough_ipv{version}_{direction}");
         assert_eq!(
-            new.passthrough[index].names,
+            new.own.passthrough[index].names,
             PassthroughNames {
                 listener: name.clone(),
                 listener_stats: Some(name.clone()),
@@ -204,7 +208,7 @@ fn admin_and_secrets_have_a_name_in_each_scheme() {
     let old = plan(&[SECURED, &web], &traits("web"));
     let new = plan(&[SECURED, &web], &unified("web"));
     assert_eq!(
-        old.admin.unwrap().names,
+        old.own.admin.unwrap().names,
         AdminNames {
             listener: text("kuma:envoy:admin"),
             listener_stats: None,
@@ -216,7 +220,7 @@ fn admin_and_secrets_have_a_name_in_each_scheme() {
         }
     );
     assert_eq!(
-        new.admin.unwrap().names,
+        new.own.admin.unwrap().names,
         AdminNames {
             listener: text("system_envoy_admin"),
             listener_stats: Some(text("system_envoy_admin")),
@@ -227,13 +231,15 @@ fn admin_and_secrets_have_a_name_in_each_scheme() {
             filter_stats: text("system_envoy_admin"),
         }
     );
-    let secrets = |plan: Option<plan::Security>| plan.map(|it| (it.secrets.identity, it.secrets.authorities));
+    let secrets = |plan: Option<plan::Security>| {
+        plan.map(|it| (it.secrets.identity.name().into_owned(), it.secrets.authorities.name().to_owned()))
+    };
     assert_eq!(
-        secrets(old.security),
+        secrets(old.own.security),
         Some((text("identity_cert:secret:default"), text("mesh_ca:secret:default")))
     );
     assert_eq!(
-        secrets(new.security),
+        secrets(new.own.security),
         Some((text("system_mtls_identity_default"), text("system_mtls_ca_default")))
     );
 }

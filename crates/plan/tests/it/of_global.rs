@@ -30,8 +30,9 @@ fn outbounds_find_them_by_the_name_they_have_on_global() {
                      reachableBackends: { refs: [{ kind: MeshMultiZoneService, name: all }] } }";
     for networking in [LISTED, reachable] {
         let plan = plan(&[SECURED, BACKEND, ALL, &web(networking)], &unified("web"));
-        let clusters: Vec<&str> = plan.backends.iter().map(|backend| backend.cluster.as_str()).collect();
-        assert_eq!((clusters, plan.problems), (vec![CLUSTER], vec![]), "{networking}");
+        let clusters: Vec<&str> =
+            plan.outgoing.backends.iter().map(|backend| backend.cluster.as_str()).collect();
+        assert_eq!((clusters, plan.findings()), (vec![CLUSTER], vec![]), "{networking}");
     }
 }
 
@@ -42,8 +43,8 @@ fn policies_of_a_zone_are_about_them() {
         "{ targetRef: { kind: MeshMultiZoneService, name: all }, default: { connectionTimeout: 17s } }",
     );
     let plan = plan(&[SECURED, BACKEND, ALL, &timeout, &web(LISTED)], &unified("web"));
-    assert_eq!(plan.problems, []);
-    assert_eq!(plan.backends[0].timeouts.connect.as_secs(), 17);
+    assert_eq!(plan.findings(), []);
+    assert_eq!(plan.outgoing.backends[0].timeouts.connect.as_secs(), 17);
     // One of the zone itself would be meant instead.
     let mesh = mesh(&[SECURED, BACKEND, ALL, &timeout, &web(LISTED)]);
     let dataplane = &mesh.dataplanes["web"];
@@ -64,7 +65,9 @@ fn routes_of_a_zone_lead_to_them() {
     let calls =
         web("outbound: [{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }]");
     let plan = plan(&[SECURED, BACKEND, ALL, &route, &calls], &unified("web"));
-    assert_eq!(plan.problems, []);
-    let Routing::Requests(_) = &plan.outbounds[0].routing else { panic!("{:?}", plan.outbounds[0].routing) };
-    assert!(plan.backends.iter().any(|backend| backend.cluster == CLUSTER));
+    assert_eq!(plan.findings(), []);
+    let Routing::Requests(_) = &plan.outgoing.outbounds[0].routing else {
+        panic!("{:?}", plan.outgoing.outbounds[0].routing)
+    };
+    assert!(plan.outgoing.backends.iter().any(|backend| backend.cluster == CLUSTER));
 }

@@ -11,7 +11,12 @@
 mod meshes;
 mod servers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
 
 use plan::access;
 use policy::Client;
@@ -21,15 +26,15 @@ use resources::{
     kinds::{mesh_http_route::MeshHTTPRoute, target_ref::TargetRefKind},
 };
 use topology::{
-    ClientClass, DestinationId, MeshSnapshot, Mode, Row,
-    reachability::explain::{Call, Verdict, explain},
+    ClientClass, DestinationAccess, DestinationId, MeshSnapshot, TrimmingMode,
+    access::explain::{Call, ReachabilityVerdict, explain},
 };
 
 use crate::support::traits;
 use meshes::{World, world};
 use servers::{Known, Servers, certificate};
 
-/// What was looked at, so that a test that looks at nothing fails.
+/// Counts of what was looked at, so that a test that looks at nothing fails.
 #[derive(Debug, Default)]
 struct Seen {
     pairs: usize,
@@ -41,7 +46,7 @@ struct Seen {
     explained: usize,
 }
 
-/// What a class of clients may do with one destination.
+/// Access of a class of clients to one destination.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Truth {
     /// Some server lets it in, or it cannot be known.
@@ -52,11 +57,25 @@ enum Truth {
     Denied,
 }
 
+impl Seen {
+    fn and(self, other: Seen) -> Seen {
+        let Seen { pairs, trimmed, kept, plain, planned, explained } = other;
+        Seen {
+            pairs: self.pairs + pairs,
+            trimmed: self.trimmed + trimmed,
+            kept: self.kept + kept,
+            plain: self.plain + plain,
+            planned: self.planned + planned,
+            explained: self.explained + explained,
+        }
+    }
+}
+
 fn times() -> u64 {
     std::env::var("ORACLE_MESHES").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }
 
-/// What the servers of a destination do with one client; `None` is one without a certificate.
+/// Decides one client's calls by the servers of a destination; `None` is a client without a certificate.
 fn truth(servers: &Servers<'_>, known: &Known, client: Option<&Client>) -> Truth {
     let Known::Asked { names, permissions, all, plain } = known else { return Truth::Allowed };
     let Some(client) = client else { return if *plain { Truth::Allowed } else { Truth::Refused } };
@@ -83,7 +102,7 @@ fn classes(mesh: &MeshSnapshot) -> Classes {
     classes
 }
 
-/// What every pair is, by destination and then by class.
+/// Truth about every pair, by destination and then by class.
 type Truths = BTreeMap<DestinationId, Vec<Truth>>;
 
 /// Also what is known of every destination.
@@ -92,7 +111,8 @@ fn truths(
     servers: &mut Servers<'_>,
     clients: &[Option<&Client>],
 ) -> (Truths, Vec<(DestinationId, Known)>) {
-    let (mut truths, mut all_known) = (Truths::new(), Vec::new());
+    let mut truths = Truths::new();
+    let mut all_known = Vec::new();
     let mut rows: BTreeMap<(Vec<usize>, bool), Vec<Truth>> = BTreeMap::new();
     for (id, destination) in &world.snapshot.destinations {
         let known = servers.behind(destination);
@@ -116,9 +136,10 @@ fn truths(
 }
 
 fn graph_agrees(world: &World, classes: &Classes, truths: &Truths, seen: &mut Seen) {
-    let (graph, seed) = (&world.snapshot.reachability, world.seed);
+    let graph = &world.snapshot.access;
+    let seed = world.seed;
     // Destinations that let in the same share a row.
-    let mut known: BTreeMap<Row, Vec<bool>> = BTreeMap::new();
+    let mut known: BTreeMap<DestinationAccess, Vec<bool>> = BTreeMap::new();
     for (id, of_classes) in truths {
         let row = graph.row(id);
         let lets_in = row.map(|row| {
@@ -127,7 +148,8 @@ fn graph_agrees(world: &World, classes: &Classes, truths: &Truths, seen: &mut Se
                 .or_insert_with(|| classes.keys().map(|class| graph.allows(row, class)).collect())
         });
         for (at, (name, client)) in classes.values().enumerate() {
-            let (reaches, truth) = (lets_in.as_ref().is_none_or(|lets_in| lets_in[at]), of_classes[at]);
+            let reaches = lets_in.as_ref().is_none_or(|lets_in| lets_in[at]);
+            let truth = of_classes[at];
             let kept_out = !reaches && truth == Truth::Allowed;
             assert!(!kept_out, "seed {seed}: {name} {client:?} is kept from {id:?}, which lets it in");
             let kept = reaches && truth == Truth::Denied;
@@ -140,9 +162,9 @@ fn graph_agrees(world: &World, classes: &Classes, truths: &Truths, seen: &mut Se
     }
 }
 
-/// What a class reaches is the same asked one by one and listed.
+/// Asserts that the list of a class's destinations is what asking for each destination gives.
 fn lists_agree(mesh: &MeshSnapshot, class: &ClientClass) {
-    let graph = &mesh.reachability;
+    let graph = &mesh.access;
     let one_by_one: Vec<&DestinationId> =
         mesh.destinations.keys().filter(|id| graph.reaches(class, id)).collect();
     let listed: Vec<&DestinationId> = graph.destinations(class).into_iter().collect();
@@ -163,15 +185,17 @@ fn routed(mesh: &MeshSnapshot) -> BTreeMap<String, Vec<String>> {
     routed
 }
 
-/// What a proxy is really offered is what it reaches, and what routes lead on from.
+/// Asserts that a proxy is offered what its class may call, and what routes lead on from.
 fn plan_agrees(world: &World, class: &ClientClass, name: &str, routed: &BTreeMap<String, Vec<String>>) {
     let mesh = &world.snapshot;
     let dataplane = &mesh.dataplanes[name];
-    let trimmed = mesh.trimming(dataplane).active() == Mode::Enforce;
+    let trimmed = mesh.trimming(dataplane).active() == TrimmingMode::Enforce;
     let plan = plan::for_proxy(mesh, &traits(name)).unwrap();
-    assert_eq!(plan.security.is_none(), class.is_plain(), "{name}");
-    let offered: BTreeSet<&DestinationId> = plan.outbounds.iter().map(|it| &it.destination).collect();
-    let backends: BTreeSet<&DestinationId> = plan.backends.iter().map(|it| &it.destination).collect();
+    assert_eq!(plan.own.security.is_none(), class.is_plain(), "{name}");
+    let offered: BTreeSet<&DestinationId> =
+        plan.outgoing.outbounds.iter().map(|it| &it.destination).collect();
+    let backends: BTreeSet<&DestinationId> =
+        plan.outgoing.backends.iter().map(|it| &it.destination).collect();
     let hosts = mesh.virtual_hosts.by_name.values().filter(|host| host.vip.is_some());
     let tags: BTreeSet<DestinationId> = hosts
         .flat_map(|host| host.ports.values().map(|port| DestinationId::Tags(port.tags.clone())))
@@ -180,7 +204,7 @@ fn plan_agrees(world: &World, class: &ClientClass, name: &str, routed: &BTreeMap
     for (id, destination) in with_address {
         let leads_on =
             destination.service.as_ref().is_some_and(|service| routed.contains_key(&*service.name));
-        let reaches = !trimmed || mesh.reachability.reaches(class, id);
+        let reaches = !trimmed || mesh.access.reaches(class, id);
         if reaches || !leads_on {
             assert_eq!(offered.contains(id), reaches, "{name} and {id:?}");
         }
@@ -190,7 +214,7 @@ fn plan_agrees(world: &World, class: &ClientClass, name: &str, routed: &BTreeMap
     }
 }
 
-/// Whether a route leads from one to the other.
+/// A route leads from one to the other.
 fn leads_to(
     mesh: &MeshSnapshot,
     from: &DestinationId,
@@ -203,8 +227,8 @@ fn leads_to(
     routed.get(&*from).is_some_and(|backends| backends.iter().any(|name| **name == *to))
 }
 
-/// What `_reachability` explains of a call, from the servers that it finds itself, is what the graph says and what is
-/// offered.
+/// Asserts that `_reachability` explains a call, from the servers that it finds itself, as the graph decides
+/// it and as the proxy is offered it.
 fn explanations_agree(
     world: &World,
     chosen: &[(&ClientClass, &(String, Option<Client>))],
@@ -212,14 +236,15 @@ fn explanations_agree(
     truths: &Truths,
     seen: &mut Seen,
 ) {
-    let (mesh, seed) = (&*world.snapshot, world.seed);
+    let mesh = &*world.snapshot;
+    let seed = world.seed;
     let lookup = |key: &Key| world.resources.get(key);
     for (id, known) in known {
         let (servers, truncated) = access::servers(&lookup, mesh, &[&mesh.destinations[id]]);
         assert!(!truncated, "seed {seed}: {id:?}");
         for (class, (name, _)) in chosen {
-            let enforced = mesh.trimming(&mesh.dataplanes[name.as_str()]).active() == Mode::Enforce;
-            let reaches = mesh.reachability.reaches(class, id);
+            let enforced = mesh.trimming(&mesh.dataplanes[name.as_str()]).active() == TrimmingMode::Enforce;
+            let reaches = mesh.access.reaches(class, id);
             let call = Call {
                 mesh,
                 client: class,
@@ -229,21 +254,27 @@ fn explanations_agree(
                 trims: enforced && !reaches,
             };
             let verdict = explain(&call, &servers).verdict;
-            let listed = access::reached(&lookup, mesh, class, &mesh.destinations[id], call.trims);
+            let listed = access::call_decision(&lookup, mesh, class, &mesh.destinations[id], call.trims);
             assert_eq!(listed.verdict, verdict, "seed {seed}: {name} to {id:?} in the list");
-            let refused = if enforced { Verdict::Trimmed } else { Verdict::Denied };
-            let expected: &[Verdict] = match known {
+            let refused = if enforced { ReachabilityVerdict::Trimmed } else { ReachabilityVerdict::Denied };
+            let expected: &[ReachabilityVerdict] = match known {
                 // Instances that are there are asked; whether others will ask is not known.
-                Known::Open => &[Verdict::Reachable, Verdict::Unknown],
-                Known::Asked { plain: true, .. } if class.is_plain() => &[Verdict::Reachable],
-                Known::Asked { all: true, .. } if class.is_plain() => &[Verdict::Denied],
-                Known::Asked { .. } if class.is_plain() => &[Verdict::Denied, Verdict::Unknown],
+                Known::Open => &[ReachabilityVerdict::Reachable, ReachabilityVerdict::Unknown],
+                Known::Asked { plain: true, .. } if class.is_plain() => &[ReachabilityVerdict::Reachable],
+                Known::Asked { all: true, .. } if class.is_plain() => &[ReachabilityVerdict::Denied],
+                Known::Asked { .. } if class.is_plain() => {
+                    &[ReachabilityVerdict::Denied, ReachabilityVerdict::Unknown]
+                }
                 // It has a certificate, which says nothing that a server could let in.
                 Known::Asked { all: true, .. } if class.client().spiffe_ids.is_empty() => {
-                    &[Verdict::Denied, Verdict::Trimmed]
+                    &[ReachabilityVerdict::Denied, ReachabilityVerdict::Trimmed]
                 }
-                Known::Asked { all: true, .. } if reaches => &[Verdict::Reachable],
-                Known::Asked { .. } if reaches => &[Verdict::Reachable, Verdict::Unknown, Verdict::Denied],
+                Known::Asked { all: true, .. } if reaches => &[ReachabilityVerdict::Reachable],
+                Known::Asked { .. } if reaches => &[
+                    ReachabilityVerdict::Reachable,
+                    ReachabilityVerdict::Unknown,
+                    ReachabilityVerdict::Denied,
+                ],
                 Known::Asked { .. } => &[refused],
             };
             let text = || format!("seed {seed}: {name} to {id:?}: {verdict:?}, {:?}", truths[id]);
@@ -274,22 +305,38 @@ fn look_at(seed: u64, proxies: usize, sample: usize, seen: &mut Seen) {
     explanations_agree(&world, explained, &known, &truths, seen);
 }
 
+/// Looks at a mesh per seed, on every processor.
+fn look_at_all(seeds: Range<u64>, look: impl Fn(u64, &mut Seen) + Sync) -> Seen {
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        let mut seen = Seen::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return seen;
+            }
+            look(seed, &mut seen);
+        }
+    };
+    let processors = thread::available_parallelism().map_or(2, usize::from);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).fold(Seen::default(), Seen::and)
+    })
+}
+
 #[test]
-fn what_is_trimmed_is_denied_and_what_is_denied_is_trimmed_in_small_meshes() {
-    let mut seen = Seen::default();
-    for seed in 0..60 * times() {
-        look_at(seed, 4 + usize::try_from(seed % 17).unwrap(), 6, &mut seen);
-    }
+fn trimmed_is_the_same_as_denied_in_small_meshes() {
+    let seen = look_at_all(0..60 * times(), |seed, seen| {
+        look_at(seed, 4 + usize::try_from(seed % 17).unwrap(), 6, seen);
+    });
     assert!(seen.plain > 20 && seen.explained > 10_000, "{seen:?}");
     assert!(seen.planned > 200 && seen.trimmed > 5_000 && seen.kept > 5_000, "{seen:?}");
 }
 
 #[test]
-fn what_is_trimmed_is_denied_and_what_is_denied_is_trimmed_among_millions_of_pairs() {
-    let mut seen = Seen::default();
+fn trimmed_is_the_same_as_denied_among_millions_of_pairs() {
     // Large ones, because pairs grow faster than what it takes to plan every server.
-    for seed in 1_000..1_000 + 6 * times() {
-        look_at(seed, 600, 2, &mut seen);
-    }
+    let seen = look_at_all(1_000..1_000 + 6 * times(), |seed, seen| look_at(seed, 600, 2, seen));
     assert!(seen.pairs > 3_000_000 && seen.trimmed > 150_000 && seen.kept > 150_000, "{seen:?}");
 }

@@ -1,10 +1,11 @@
-//! What the Dataplane lists to call.
+//! Outbounds that the Dataplane lists.
 
 use plan::{HostnameOrigin, ProxyPlan, ProxyTraits};
 use topology::{ClientTls, Protocol};
 
 use crate::{
-    problems::texts,
+    findings::texts,
+    planned::{Planned, planned},
     support::{BACKEND, PLAIN, SECURED, plan, traits, unified, web},
 };
 
@@ -21,20 +22,20 @@ status:
   addresses: [{ hostname: backend.svc.mesh.local, status: Available, origin: HostnameGenerator }]
 "#;
 
-fn planned(mesh: &str, outbounds: &str) -> ProxyPlan {
-    plan(&[mesh, BACKEND, &web(&format!("outbound: [{outbounds}]"))], &traits("web"))
+fn calling(mesh: &str, outbounds: &str) -> Planned {
+    planned().in_mesh(mesh).backend().web(&format!("outbound: [{outbounds}]"))
 }
 
 #[test]
 fn a_listed_service_is_offered_where_the_dataplane_says() {
-    let plan = planned(
+    let plan = calling(
         SECURED,
         "{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }, \
          { address: 127.0.0.8, port: 10001, backendRef: { kind: MeshService, labels: { team: shop }, port: 9000 } }",
-    );
-    assert_eq!(plan.problems, []);
+    ).plan();
+    assert_eq!(plan.findings(), []);
     let offered: Vec<_> =
-        plan.outbounds.iter().map(|o| (o.address.to_string(), o.port, o.bind, o.protocol)).collect();
+        plan.outgoing.outbounds.iter().map(|o| (o.address.to_string(), o.port, o.bind, o.protocol)).collect();
     assert_eq!(
         offered,
         [
@@ -42,7 +43,11 @@ fn a_listed_service_is_offered_where_the_dataplane_says() {
             ("127.0.0.8".to_owned(), 10001, true, Protocol::Tcp)
         ]
     );
-    let backend = plan.backends.iter().find(|backend| backend.cluster == plan.outbounds[0].names.cluster);
+    let backend = plan
+        .outgoing
+        .backends
+        .iter()
+        .find(|backend| backend.cluster == plan.outgoing.outbounds[0].names.cluster);
     let backend = backend.unwrap();
     let endpoints: Vec<_> = backend.endpoints.0.iter().map(|e| (e.address.as_str(), e.port)).collect();
     assert_eq!(endpoints, [("127.0.0.3", 8080)]);
@@ -52,35 +57,35 @@ fn a_listed_service_is_offered_where_the_dataplane_says() {
 
 #[test]
 fn tags_choose_among_inbounds() {
-    let plan = planned(PLAIN, "{ port: 10001, tags: { kuma.io/service: backend, version: v1 } }");
-    let backend = &plan.backends[0];
+    let plan = calling(PLAIN, "{ port: 10001, tags: { kuma.io/service: backend, version: v1 } }").plan();
+    let backend = &plan.outgoing.backends[0];
     let endpoints: Vec<_> = backend.endpoints.0.iter().map(|e| (e.address.as_str(), e.port)).collect();
     assert_eq!((endpoints, &backend.tls), (vec![("127.0.0.3", 8080)], &ClientTls::Off));
 }
 
 #[track_caller]
-fn check_problem(outbounds: &str, kept: &[u16], problem: &str) {
-    let plan = planned(PLAIN, outbounds);
-    let ports: Vec<_> = plan.outbounds.iter().map(|outbound| outbound.port).collect();
-    assert_eq!((ports.as_slice(), texts(&plan.problems)), (kept, vec![problem.to_owned()]));
+fn check_finding(outbounds: &str, kept: &[u16], finding: &str) {
+    let plan = calling(PLAIN, outbounds).plan();
+    let ports: Vec<_> = plan.outgoing.outbounds.iter().map(|outbound| outbound.port).collect();
+    assert_eq!((ports.as_slice(), texts(&plan.findings())), (kept, vec![finding.to_owned()]));
 }
 
 #[test]
-fn what_cannot_be_is_a_problem_and_the_rest_works() {
+fn what_cannot_be_is_a_finding_and_the_rest_works() {
     let good = "backendRef: { kind: MeshService, name: backend, port: 80 }";
-    check_problem(
+    check_finding(
         &format!(
             "{{ port: 10001, backendRef: {{ kind: MeshService, name: nobody, port: 80 }} }}, {{ port: 10002, {good} }}"
         ),
         &[10002],
         r#"outbound 127.0.0.1:10001: there is no destination with MeshService "nobody" port 80 in the mesh"#,
     );
-    check_problem(
+    check_finding(
         "{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 81 } }",
         &[],
         r#"outbound 127.0.0.1:10001: there is no destination with MeshService "backend" port 81 in the mesh"#,
     );
-    check_problem(
+    check_finding(
         &format!("{{ port: 10001, {good} }}, {{ port: 10001, {good} }}"),
         &[10001],
         "outbound 127.0.0.1:10001: the address is in use by an inbound or another outbound",
@@ -92,23 +97,26 @@ fn one_unified_listener_takes_all_addresses_of_a_destination() {
     let reference = "backendRef: { kind: MeshService, name: backend, port: 80 }";
     let outbounds = format!("outbound: [{{ port: 10001, {reference} }}, {{ port: 10002, {reference} }}]");
     let plan = plan(&[PLAIN, BACKEND, &web(&outbounds)], &unified("web"));
-    assert_eq!(plan.outbounds.len(), 1);
-    assert_eq!(plan.outbounds[0].also_at, [("127.0.0.1".parse().unwrap(), 10002)]);
+    assert_eq!(plan.outgoing.outbounds.len(), 1);
+    assert_eq!(plan.outgoing.outbounds[0].also_at, [("127.0.0.1".parse().unwrap(), 10002)]);
 }
 
 #[test]
 fn the_same_mesh_gives_the_same_plan() {
     let outbounds = "{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }";
-    assert_eq!(planned(SECURED, outbounds), planned(SECURED, outbounds));
+    assert_eq!(calling(SECURED, outbounds).plan(), calling(SECURED, outbounds).plan());
 }
 
-/// What an agent that answers queries is sent about this outbound.
+/// Plans the outbound for an agent that answers queries; returns the records that the agent gets.
 fn records(outbounds: &str, transparent: &str, traits: &ProxyTraits) -> (ProxyPlan, Option<String>) {
     let traits = ProxyTraits { resolver: true, ..traits.clone() };
     let web = web(&format!("outbound: [{outbounds}]\n{transparent}"));
     let plan = plan(&[PLAIN, NAMED, &web], &traits);
-    assert_eq!(plan.agent.as_ref().is_some_and(|agent| agent.with_hostnames), plan.records.is_some());
-    let body = plan.records.as_ref().map(|part| part.body.clone());
+    assert_eq!(
+        plan.own.agent.as_ref().is_some_and(|agent| agent.with_hostnames),
+        plan.outgoing.records.is_some()
+    );
+    let body = plan.outgoing.records.as_ref().map(|part| part.body.clone());
     (plan, body)
 }
 
@@ -128,18 +136,18 @@ fn a_listed_hostname_resolves_without_redirection_and_is_the_only_one() {
         assert!(body.contains(expected) && body.contains(r#""::1"]}"#), "{body}");
         // Where nothing is redirected and virtual addresses are not bound, no other name leads anywhere.
         assert_eq!(body.matches("name").count(), if traits.bind_outbounds { 2 } else { 1 }, "{body}");
-        let ports: Vec<u16> = plan.hostnames.by_name["kv.mesh"].ports.keys().copied().collect();
-        assert_eq!((ports, texts(&plan.problems)), (vec![80, 81], Vec::new()));
+        let ports: Vec<u16> = plan.outgoing.hostnames.by_name["kv.mesh"].ports.keys().copied().collect();
+        assert_eq!((ports, texts(&plan.findings())), (vec![80, 81], Vec::new()));
     }
     let (plan, body) = records("{ port: 83, tags: { kuma.io/service: backend } }", "", &traits("web"));
-    assert_eq!((plan.outbounds.len(), body), (1, None), "no hostname, nothing to answer");
+    assert_eq!((plan.outgoing.outbounds.len(), body), (1, None), "no hostname, nothing to answer");
 }
 
 #[test]
 fn a_hostname_whose_outbound_leads_nowhere_does_not_resolve() {
     let nobody = "{ port: 80, hostname: kv.mesh, backendRef: { kind: MeshService, name: nobody, port: 80 } }";
     let (plan, body) = records(nobody, "", &traits("web"));
-    assert_eq!((plan.hostnames.by_name.len(), plan.problems.len()), (0, 1));
+    assert_eq!((plan.outgoing.hostnames.by_name.len(), plan.findings().len()), (0, 1));
     assert_eq!(body.as_deref(), Some(r#"{"records":[],"ttl":30}"#));
 }
 
@@ -154,7 +162,7 @@ fn what_the_dataplane_lists_has_a_hostname_that_the_mesh_gives_elsewhere() {
     let reach =
         "transparentProxying: { reachableBackends: { refs: [{ kind: MeshService, name: backend }] } }";
     let addresses = |plan: &ProxyPlan| {
-        let found = &plan.hostnames.by_name["backend.svc.mesh.local"];
+        let found = &plan.outgoing.hostnames.by_name["backend.svc.mesh.local"];
         assert!(found.ports.values().all(|port| port.origin == HostnameOrigin::Listed));
         found.addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -165,10 +173,10 @@ fn what_the_dataplane_lists_has_a_hostname_that_the_mesh_gives_elsewhere() {
         )
     };
     let (plan, _) = records(&named(9000), reach, &traits("web"));
-    assert_eq!((addresses(&plan), texts(&plan.problems)), (vec!["10.0.0.9".to_owned()], vec![lost(80)]));
+    assert_eq!((addresses(&plan), texts(&plan.findings())), (vec!["10.0.0.9".to_owned()], vec![lost(80)]));
     // Two names for one way are no conflict; what is at no port of the list is lost.
     let (plan, _) = records(&named(80), reach, &traits("web"));
-    assert_eq!((addresses(&plan), texts(&plan.problems)), (vec!["10.0.0.9".to_owned()], vec![lost(9000)]));
+    assert_eq!((addresses(&plan), texts(&plan.findings())), (vec!["10.0.0.9".to_owned()], vec![lost(9000)]));
 }
 
 #[test]
@@ -181,5 +189,5 @@ fn one_port_of_a_hostname_leads_to_one_place_in_both_versions_of_ip() {
     };
     let (plan, body) = records(&format!("{}, {}", at("127.0.0.9", 80), at("::1", 9000)), "", &traits("web"));
     assert_eq!(body.as_deref(), Some(r#"{"records":[{"name":"kv.mesh","ips":["127.0.0.9"]}],"ttl":30}"#));
-    assert_eq!(plan.hostnames.conflicts.len(), 1);
+    assert_eq!(plan.outgoing.hostnames.conflicts.len(), 1);
 }

@@ -1,9 +1,12 @@
-//! Which patches a proxy has, and which of them name what it calls otherwise.
+//! Patches of a proxy, and patches that name objects by their other name.
 
-use plan::{Applying, Calls, Class, ProxyPlan, ProxyTraits};
+use plan::{Applying, Calls, Class, ProxyTraits};
 use serde_json::{Value, json};
 
-use crate::support::{BACKEND, PLAIN, mesh, traits, unified, web};
+use crate::{
+    planned::{Planned, planned},
+    support::{BACKEND, PLAIN, mesh, traits, unified, web},
+};
 
 const WEB: &str = "inbound: [{ name: http, port: 80, servicePort: 8080, tags: { kuma.io/service: web, kuma.io/protocol: http } }]\n\
     outbound: [{ port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }, { port: 10002, tags: { kuma.io/service: backend, version: v1 } }]\n\
@@ -16,16 +19,16 @@ fn policy(name: &str, target: &str, modifications: &Value) -> String {
     )
 }
 
-fn planned(modifications: &Value, traits: &ProxyTraits) -> ProxyPlan {
-    let policy = policy("p", "{ kind: Mesh }", modifications);
-    plan::for_proxy(&mesh(&[PLAIN, BACKEND, &web(WEB), &policy]), traits).unwrap()
+/// A proxy whose configuration is patched.
+fn patched(modifications: &Value) -> Planned {
+    planned().backend().web(WEB).with(&[&policy("p", "{ kind: Mesh }", modifications)])
 }
 
-/// What is reported about a modification that matches like this.
+/// Returns the findings reported about a modification with this match.
 fn told(field: &str, matched: Value, traits: &ProxyTraits) -> Vec<String> {
     let modification = json!([{ field: { "operation": "Remove", "match": matched } }]);
-    let plan = planned(&modification, traits);
-    plan.problems.iter().map(|problem| format!("{}: {problem}", problem.code)).collect()
+    let plan = patched(&modification).traits(traits).plan();
+    plan.findings().iter().map(|finding| format!("{}: {finding}", finding.code)).collect()
 }
 
 #[track_caller]
@@ -58,7 +61,7 @@ fn a_match_by_the_name_of_the_other_scheme_is_told() {
 }
 
 #[test]
-fn names_that_mean_nothing_here_or_are_the_same_in_both_schemes_are_not_told() {
+fn names_without_meaning_or_equal_in_both_schemes_are_not_reported() {
     for (field, matched) in [
         ("cluster", json!({ "name": "localhost:8081" })),
         ("cluster", json!({ "name": "self_other" })),
@@ -81,14 +84,14 @@ fn names_that_mean_nothing_here_or_are_the_same_in_both_schemes_are_not_told() {
 }
 
 #[test]
-fn a_policy_for_proxies_of_both_schemes_names_both_and_json_patches_are_not_looked_at() {
+fn a_policy_for_both_schemes_names_both_and_json_patches_are_skipped() {
     let remove = |name: &str| json!({ "cluster": { "operation": "Remove", "match": { "name": name } } });
     let both = json!([remove("localhost:8080"), remove("self_inbound_dp_http")]);
     let steps = json!([{ "op": "replace", "path": "/name", "value": "localhost:8080" }]);
     let json_patch = json!([{ "cluster": { "operation": "Patch", "jsonPatches": steps } }]);
     for traits in [traits("web"), unified("web")] {
-        assert_eq!(planned(&both, &traits).problems, []);
-        assert_eq!(planned(&json_patch, &traits).problems, []);
+        assert_eq!(patched(&both).traits(&traits).plan().findings(), []);
+        assert_eq!(patched(&json_patch).traits(&traits).plan().findings(), []);
     }
 }
 
@@ -99,7 +102,7 @@ fn modifications_are_those_of_all_policies_and_each_is_told_with_its_own() {
     let specific =
         policy("a", "{ kind: Dataplane, name: web }", &json!([remove("b"), remove("kuma:readiness")]));
     let plan = plan::for_proxy(&mesh(&[PLAIN, &web(WEB), &specific, &general]), &unified("web")).unwrap();
-    let patches = plan.patches.as_ref().unwrap();
+    let patches = plan.own.patches.as_ref().unwrap();
     let names: Vec<&str> = patches
         .modifications()
         .iter()
@@ -107,17 +110,17 @@ fn modifications_are_those_of_all_policies_and_each_is_told_with_its_own() {
         .collect();
     assert_eq!(names, ["a", "localhost:8080", "b", "kuma:readiness"]);
     let about: Vec<(String, String)> = plan
-        .problems
+        .findings()
         .iter()
-        .filter(|problem| problem.code.name() == "other-naming-scheme")
-        .map(|problem| (problem.about.clone().unwrap().to_string(), problem.to_string()[..22].to_owned()))
+        .filter(|finding| finding.code.name() == "other-naming-scheme")
+        .map(|finding| (finding.about.clone().unwrap().to_string(), finding.to_string()[..22].to_owned()))
         .collect();
     let expect = |policy: &str| (format!("kri_mpp_default___{policy}_"), "appendModifications[1]".to_owned());
     assert_eq!(about, [expect("z"), expect("a")]);
 }
 
 #[test]
-fn proxies_with_other_patches_are_of_another_class_and_what_is_let_out_makes_none() {
+fn other_patches_make_another_class_and_passthrough_does_not() {
     let remove = json!([{ "cluster": { "operation": "Remove" } }]);
     let class = |policy: &str| {
         let mesh = mesh(&[PLAIN, BACKEND, &web(WEB), policy]);

@@ -1,4 +1,5 @@
-//! What a proxy is not offered because it may not call it, and what it is offered all the same.
+//! Destinations that a proxy is not offered because it may not call them, and destinations that it is offered
+//! all the same.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -88,10 +89,10 @@ fn spelled(id: &DestinationId) -> String {
     }
 }
 
-/// What is offered, sorted, and each once.
+/// Returns the offered destinations, sorted, each once.
 fn offered(plan: &ProxyPlan) -> Vec<String> {
     let mut offered: Vec<String> =
-        plan.outbounds.iter().map(|outbound| spelled(&outbound.destination)).collect();
+        plan.outgoing.outbounds.iter().map(|outbound| spelled(&outbound.destination)).collect();
     offered.sort();
     offered.dedup();
     offered
@@ -123,10 +124,11 @@ fn what_is_trimmed_leaves_no_cluster_and_no_hostname() {
         let traits = ProxyTraits { resolver: true, ..traits };
         let documents = [&enforced(), SERVICES, PERMISSION, &called(REDIRECTED)];
         let plan = plan::for_proxy(&mesh(&documents), &traits).unwrap();
-        let backends: Vec<String> = plan.backends.iter().map(|it| spelled(&it.destination)).collect();
+        let backends: Vec<String> =
+            plan.outgoing.backends.iter().map(|it| spelled(&it.destination)).collect();
         assert_eq!(backends, [OPEN]);
         assert!(!format!("{plan:?}").contains("shut"), "{plan:#?}");
-        assert!(format!("{:?}", plan.hostnames).contains("open.mesh"));
+        assert!(format!("{:?}", plan.outgoing.hostnames).contains("open.mesh"));
     }
 }
 
@@ -140,7 +142,7 @@ fn a_mode_of_the_proxy_counts_more_than_those_of_its_mesh() {
     assert_eq!(with(SECURED, "reachability.kuma.io/mode: enforce"), [OPEN]);
 }
 
-/// Where servers refuse no one, or would refuse everyone by mistake, nothing is trimmed.
+/// Nothing is trimmed if servers refuse no one, or would refuse everyone by mistake.
 #[test]
 fn an_inactive_mode_trims_nothing() {
     let plain = enforced().replace("enabledBackend: ca", "enabledBackend: ''");
@@ -181,7 +183,7 @@ fn with_hosts(snapshot: &MeshSnapshot) -> MeshSnapshot {
 }
 
 #[test]
-fn hostnames_of_virtual_outbounds_are_trimmed_unless_the_dataplane_names_their_services() {
+fn virtual_outbounds_are_trimmed_unless_the_dataplane_names_services() {
     let of = |mode: &str, networking: &str| {
         let snapshot = mesh(&[mode, SERVICES, PERMISSION, &called(networking)]);
         offered(&plan::for_proxy(&with_hosts(&snapshot), &traits("web")).unwrap())

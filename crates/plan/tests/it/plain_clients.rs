@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use plan::access::{self, Called, Verdict, Workload};
+use plan::access::{self, AccessVerdict, CallTarget, NamedWorkload};
 use resources::{Key, Resource};
 use topology::{
-    Change, ClientClass, Inactive, MeshSnapshot, Mode, State,
-    reachability::explain::{self, Call, Explanation, explain},
+    AllMeshes, ClientClass, Inactive, MeshSnapshot, ResourceChange, TrimmingMode,
+    access::explain::{self, Call, Explanation, explain},
 };
 
 use crate::support::{BACKEND, PLAIN, traits, web};
@@ -59,17 +59,18 @@ fn world(besides: &[&str]) -> World {
     let documents = [&[&*mesh, &*backend, &*web, IDENTITY, OTHERS_ONLY], besides].concat();
     let resources = testkit::resource::read(&documents.join("\n---\n")).into_iter().map(Arc::new);
     let stored: BTreeMap<Key, Arc<Resource>> = resources.map(|it| (it.key.clone(), it)).collect();
-    let changes: Vec<Change> = stored.iter().map(|(key, it)| (key.clone(), Some(it.clone()))).collect();
-    let mut state = State::default();
+    let changes: Vec<ResourceChange> =
+        stored.iter().map(|(key, it)| (key.clone(), Some(it.clone()))).collect();
+    let mut state = AllMeshes::default();
     state.apply(&changes);
     World { mesh: state.mesh("default").unwrap().clone(), stored }
 }
 
 impl World {
-    fn access(&self) -> access::Access {
+    fn access(&self) -> access::AccessDecision {
         let lookup = |key: &Key| self.stored.get(key);
-        let web = Workload::find(&lookup, &self.mesh, "web").unwrap();
-        let backend = Called::find(&lookup, &self.mesh, "backend").unwrap();
+        let web = NamedWorkload::find(&lookup, &self.mesh, "web").unwrap();
+        let backend = CallTarget::find(&lookup, &self.mesh, "backend").unwrap();
         access::between(&lookup, &self.mesh, (&web, &backend), None, |_, _| false).unwrap()
     }
 
@@ -93,39 +94,39 @@ impl World {
 fn a_proxy_without_a_certificate_keeps_what_it_calls_without_tls() {
     let world = world(&[PERMISSIVE]);
     let plan = plan::for_proxy(&world.mesh, &traits("web")).unwrap();
-    assert_eq!(plan.security, None, "it calls without TLS");
+    assert_eq!(plan.own.security, None, "it calls without TLS");
     let server = plan::for_proxy(&world.mesh, &traits("backend")).unwrap();
-    assert!(server.inbounds.iter().all(|inbound| inbound.tls == plan::ServerTls::Permissive));
-    assert_eq!(plan.outbounds.len(), 2, "nothing is trimmed: {:?}", plan.outbounds);
+    assert!(server.own.inbounds.iter().all(|inbound| inbound.tls == plan::ServerTls::Permissive));
+    assert_eq!(plan.outgoing.outbounds.len(), 2, "nothing is trimmed: {:?}", plan.outgoing.outbounds);
 
     let trimming = world.mesh.trimming(&world.mesh.dataplanes["web"]);
     assert_eq!(
         (trimming.mode, trimming.active(), trimming.inactive),
-        (Mode::Enforce, Mode::Off, Some(Inactive::NoIdentity))
+        (TrimmingMode::Enforce, TrimmingMode::Off, Some(Inactive::NoIdentity))
     );
     let of_server = world.mesh.trimming(&world.mesh.dataplanes["backend"]);
-    assert_eq!((of_server.active(), of_server.inactive), (Mode::Enforce, None));
+    assert_eq!((of_server.active(), of_server.inactive), (TrimmingMode::Enforce, None));
 }
 
 #[test]
 fn access_and_explanation_agree_that_a_permissive_server_takes_it() {
     let world = world(&[PERMISSIVE]);
     let access = world.access();
-    assert_eq!(access.verdict, Verdict::Allowed, "{access:?}");
+    assert_eq!(access.verdict, AccessVerdict::Allowed, "{access:?}");
     assert!(access.checks[0].reason.contains("calls without TLS"), "{access:?}");
-    assert_eq!(access.explanation.verdict, explain::Verdict::Reachable);
+    assert_eq!(access.explanation.verdict, explain::ReachabilityVerdict::Reachable);
     let explanation = world.explanation();
-    assert_eq!((explanation.verdict, explanation.change), (explain::Verdict::Reachable, None));
+    assert_eq!((explanation.verdict, explanation.change), (explain::ReachabilityVerdict::Reachable, None));
 }
 
 #[test]
 fn a_strict_server_refuses_it_and_no_permission_is_offered() {
     let world = world(&[]);
     let plan = plan::for_proxy(&world.mesh, &traits("web")).unwrap();
-    assert_eq!(plan.outbounds.len(), 2, "no permission decides, so nothing is trimmed");
+    assert_eq!(plan.outgoing.outbounds.len(), 2, "no permission decides, so nothing is trimmed");
     let access = world.access();
-    assert_eq!(access.verdict, Verdict::Denied, "{access:?}");
+    assert_eq!(access.verdict, AccessVerdict::Denied, "{access:?}");
     assert!(access.checks[0].reason.contains("the client has no certificate"), "{access:?}");
     let explanation = world.explanation();
-    assert_eq!((explanation.verdict, explanation.change), (explain::Verdict::Denied, None));
+    assert_eq!((explanation.verdict, explanation.change), (explain::ReachabilityVerdict::Denied, None));
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use plan::{
-    Passage, ProxyKind, ProxyPlan, ZoneClass,
+    ProxyPlan, ZoneClass, ZonePlan, ZoneProxyKind,
     effective::{Applying, Effective, KINDS},
 };
-use resources::{Kind, kinds::mesh_timeout::MeshTimeout, policy::Side};
+use resources::{Kind, kinds::mesh_timeout::MeshTimeout, policy::ProxySide};
 use topology::{DestinationId, MeshSnapshot};
 
 use crate::{
@@ -78,32 +78,41 @@ fn world(policies: &[&str]) -> Arc<MeshSnapshot> {
 
 fn planned(policies: &[&str]) -> ProxyPlan {
     let plan = plan::for_proxy(&world(policies), &traits("web")).unwrap();
-    assert_eq!(plan.problems, []);
+    assert_eq!(plan.findings(), []);
     plan
 }
 
-/// What an egress does in that mesh.
-fn egress(policies: &[&str]) -> Passage {
+/// Plans an egress in that mesh.
+fn egress(policies: &[&str]) -> ZonePlan {
     let documents: Vec<&str> =
         [SECURED, BACKEND, OUTSIDE].into_iter().chain(policies.iter().copied()).collect();
     let system_ca_path = Some("/ca".into());
-    let class = ZoneClass { kind: ProxyKind::Egress, unified_naming: true, ipv6: true, system_ca_path };
-    class.passage(&mesh(&documents))
+    let class = ZoneClass { kind: ZoneProxyKind::Egress, unified_naming: true, ipv6: true, system_ca_path };
+    class.plan(&mesh(&documents))
 }
 
 #[test]
 fn a_policy_changes_the_sides_of_a_proxy_that_its_row_says() {
     let without = planned(&[]);
-    assert_eq!((without.inbounds.len(), without.outbounds.len()), (1, 2), "something can change");
+    assert_eq!(
+        (without.own.inbounds.len(), without.outgoing.outbounds.len()),
+        (1, 2),
+        "something can change"
+    );
     for &kind in Kind::POLICIES {
         let with = planned(&[&sample(kind)]);
         let row = kind.descriptor().policy.unwrap();
         let is_about = |side| row.is_about(side);
-        assert_eq!(with.inbounds != without.inbounds, is_about(Side::Inbound), "{kind}: inbounds");
+        assert_eq!(
+            with.own.inbounds != without.own.inbounds,
+            is_about(ProxySide::Inbound),
+            "{kind}: inbounds"
+        );
         let led = egress(&[&sample(kind)]) != egress(&[]);
-        assert_eq!(led, is_about(Side::Egress), "{kind}: egress");
-        let outbound = with.outbounds != without.outbounds || with.backends != without.backends;
-        assert_eq!(outbound, is_about(Side::Outbound), "{kind}: outbounds");
+        assert_eq!(led, is_about(ProxySide::Egress), "{kind}: egress");
+        let outbound = with.outgoing.outbounds != without.outgoing.outbounds
+            || with.outgoing.backends != without.outgoing.backends;
+        assert_eq!(outbound, is_about(ProxySide::Outbound), "{kind}: outbounds");
         assert_eq!(with != without, row.effect.is_some(), "{kind}: anything");
         assert_eq!(KINDS.contains(&kind), row.effect.is_some(), "{kind}");
     }
@@ -116,7 +125,8 @@ fn proxies_of_the_same_policies_share_what_these_add_up_to() {
         ["web", "backend"].map(|name| Effective::of(&mesh, mesh.dataplanes.get(name).unwrap()));
     let port = DestinationId::Port("kri_msvc_default_east__backend_http".parse().unwrap());
     let conf = |effective: &Effective<'_>| effective.conf::<MeshTimeout>(&port).unwrap().unwrap();
-    let (web, backend) = (conf(&web), conf(&backend));
+    let web = conf(&web);
+    let backend = conf(&backend);
     assert_eq!(web.conf.idle_timeout.unwrap().to_string(), "7s");
     assert_eq!(web.merged.origins[0].to_string(), "kri_mt_default___sample_rule_0");
     assert!(Arc::ptr_eq(&web.conf, &backend.conf) && Arc::ptr_eq(&web.merged, &backend.merged));

@@ -20,7 +20,7 @@ use crate::{
     support::{SECURED, plan, unified},
 };
 
-/// What one client gets.
+/// Treatment of one client.
 #[derive(Debug, PartialEq)]
 struct Got {
     effect: Effect,
@@ -116,7 +116,7 @@ fn rules(policy: &Policy) -> Vec<(Option<&Value>, &Value)> {
     from.chain(rules).collect()
 }
 
-/// How precisely a condition means a client.
+/// Orders conditions by their precision.
 fn precision(client: &Value) -> (u8, usize, bool) {
     let sni = !client["sni"].is_null();
     match client["spiffeID"]["type"].as_str() {
@@ -126,9 +126,10 @@ fn precision(client: &Value) -> (u8, usize, bool) {
     }
 }
 
-/// Whether every client that `narrow` means is meant by `wide`.
+/// `wide` matches every client that `narrow` matches.
 fn covers(wide: &Value, narrow: &Value) -> bool {
-    let (wide_id, id) = (&wide["spiffeID"], &narrow["spiffeID"]);
+    let wide_id = &wide["spiffeID"];
+    let id = &narrow["spiffeID"];
     let identity = match wide_id["type"].as_str() {
         None => true,
         Some("Exact") => wide_id == id,
@@ -148,7 +149,7 @@ fn overlay(below: &mut Value, above: &Value) {
     }
 }
 
-/// What everyone gets, and what the client gets of the most precise condition that means it.
+/// Returns the conf for everyone, and the conf of the most precise condition that matches the client.
 fn confs(policies: &[&Policy], client: &Client) -> (Value, Value) {
     let all: Vec<(Option<&Value>, &Value)> = policies.iter().flat_map(|policy| rules(policy)).collect();
     let mut everyone = Value::Null;
@@ -217,7 +218,8 @@ impl Policies {
         let of = |policies: &'_ [Policy]| -> Vec<Policy> {
             applying(policies).into_iter().map(|at| policies[at].clone()).collect()
         };
-        let (limits, timeouts) = (of(&self.limits), of(&self.timeouts));
+        let limits = of(&self.limits);
+        let timeouts = of(&self.timeouts);
         let (all, own) = confs(&limits.iter().collect::<Vec<_>>(), client);
         let rate = |limit: &Value, rate: &str| match limit["disabled"].as_bool() {
             Some(true) => None,
@@ -251,7 +253,8 @@ fn read_faults(policies: &[Policy], client: &Client) -> Vec<u64> {
     let statuses = |conf: &Value| -> Vec<u64> {
         list(conf, "http").map(|fault| fault["abort"]["httpStatus"].as_u64().unwrap()).collect()
     };
-    let (mut last, mut found) = (Vec::new(), Vec::new());
+    let mut last = Vec::new();
+    let mut found = Vec::new();
     for policy in policies {
         for entry in list(&policy.spec, "from") {
             if is_client(&entry["targetRef"], client) && !entry["default"]["http"].is_null() {
@@ -269,7 +272,7 @@ fn read_faults(policies: &[Policy], client: &Client) -> Vec<u64> {
     found
 }
 
-/// What the plan says about a client.
+/// Returns the treatment of a client that the plan says.
 fn planned(inbound: &Inbound, client: &Client) -> Got {
     let means = |group: &ClientMatch| group.matches(client);
     let by_client = inbound.faults.by_client.iter().find(|own| means(&own.client)).map(|own| &own.faults);
@@ -303,7 +306,9 @@ fn planned(inbound: &Inbound, client: &Client) -> Got {
 #[test]
 fn random_policies_of_an_inbound_mean_what_a_naive_reading_says() {
     let mut rng = StdRng::seed_from_u64(20_261_116);
-    let (mut faulty, mut limited, mut hurried) = (0, 0, 0);
+    let mut faulty = 0;
+    let mut limited = 0;
+    let mut hurried = 0;
     for case in 0..400 {
         let policies = Policies::random(&mut rng);
         let mut tags = random_tags(&mut rng, 0.6);
@@ -316,7 +321,7 @@ fn random_policies_of_an_inbound_mean_what_a_naive_reading_says() {
         documents.extend(policies.documents());
         let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
         let plan = plan(&documents, &unified("proxy"));
-        for (inbound, (name, port)) in plan.inbounds.iter().zip([("http", "8080"), ("", "8081")]) {
+        for (inbound, (name, port)) in plan.own.inbounds.iter().zip([("http", "8080"), ("", "8081")]) {
             let server = Server { name, port, names: &["http"], tags: tags.clone() };
             for _ in 0..6 {
                 let mut client = random_client(&mut rng);

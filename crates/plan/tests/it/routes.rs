@@ -1,11 +1,12 @@
-//! Which way traffic goes when routes say so.
+//! Routes of traffic.
 
-use plan::{Action, Change, ProxyPlan, ProxyTraits, Route, Routing};
+use plan::{ProxyPlan, ProxyTraits, Route, RouteAction, RouteFilter, Routing};
 use resources::kinds::mesh_http_route::PathMatch;
 
 use crate::{
-    problems::texts,
-    support::{BACKEND, PLAIN, plan, traits, unified, web},
+    findings::texts,
+    planned::{Planned, planned},
+    support::{traits, unified},
 };
 
 const CALLS: &str = "outbound:\n\
@@ -42,15 +43,12 @@ fn http_route(name: &str, rules: &str) -> String {
     route("MeshHTTPRoute", name, ", sectionName: http", rules)
 }
 
-fn planned(policies: &[&str], traits: &ProxyTraits) -> ProxyPlan {
-    let web = web(CALLS);
-    let documents: Vec<&str> =
-        [PLAIN, BACKEND, OTHERS].into_iter().chain(policies.iter().copied()).chain([web.as_str()]).collect();
-    plan(&documents, traits)
+fn caller() -> Planned {
+    planned().backend().with(&[OTHERS]).web(CALLS)
 }
 
 fn requests(plan: &ProxyPlan, outbound: usize) -> &[Route] {
-    match &plan.outbounds[outbound].routing {
+    match &plan.outgoing.outbounds[outbound].routing {
         Routing::Requests(routes) => routes,
         Routing::Connections(shares) => panic!("connections are spread over {shares:?}"),
     }
@@ -62,7 +60,7 @@ fn shown(routes: &[Route]) -> Vec<String> {
         .iter()
         .map(|route| {
             let PathMatch { value, .. } = route.matched.path.as_ref().unwrap();
-            let Action::Forward(shares) = &route.action else { return format!("{value} redirected") };
+            let RouteAction::Forward(shares) = &route.action else { return format!("{value} redirected") };
             let shares: Vec<_> = shares.iter().map(|s| format!("{}*{}", s.cluster, s.weight)).collect();
             format!("{value} -> {}", shares.join(" "))
         })
@@ -73,15 +71,17 @@ const TO_NEXT: &str = "default: { backendRefs: [{ kind: MeshService, name: next,
 
 #[test]
 fn without_routes_everything_goes_to_the_destination() {
-    let plan = planned(&[], &traits("web"));
+    let plan = caller().plan();
     assert_eq!(shown(requests(&plan, 0)), ["/ -> default_backend__east_msvc_80*1"]);
     assert_eq!(requests(&plan, 0)[0].name, "9Zuf5Tg79OuZcQITwBbQykxAk2u4fRKrwYn3//AL4Yo=");
-    let Routing::Connections(shares) = &plan.outbounds[1].routing else { panic!("TCP has no requests") };
+    let Routing::Connections(shares) = &plan.outgoing.outbounds[1].routing else {
+        panic!("TCP has no requests")
+    };
     assert_eq!(shares[0].cluster, "default_backend__east_msvc_9000");
 }
 
 #[test]
-fn the_most_specific_match_is_asked_first_and_what_is_left_goes_to_the_destination() {
+fn the_most_specific_match_is_first_and_the_rest_to_the_destination() {
     let path = |kind: &str, value: &str| format!("{{ path: {{ type: {kind}, value: {value} }} }}");
     let matches = [
         path("RegularExpression", "/re.*"),
@@ -95,7 +95,7 @@ fn the_most_specific_match_is_asked_first_and_what_is_left_goes_to_the_destinati
         path("Exact", "/exact"),
     ];
     let policy = http_route("r", &format!("{{ matches: [{}], {TO_NEXT} }}", matches.join(", ")));
-    let plan = planned(&[&policy], &unified("web"));
+    let plan = caller().with(&[&policy]).traits(&unified("web")).plan();
     let order: Vec<String> = requests(&plan, 0)
         .iter()
         .map(|route| {
@@ -124,7 +124,10 @@ fn a_route_has_the_name_of_the_policy_that_has_the_last_word() {
     let first = http_route("a-first", &rule("/both"));
     let second = http_route("b-second", &format!("{}, {}", rule("/both"), rule("/own")));
     let names = |traits: &ProxyTraits| -> Vec<String> {
-        requests(&planned(&[&first, &second], traits), 0).iter().map(|route| route.name.clone()).collect()
+        requests(&caller().with(&[&first, &second]).traits(traits).plan(), 0)
+            .iter()
+            .map(|route| route.name.clone())
+            .collect()
     };
     let default = "9Zuf5Tg79OuZcQITwBbQykxAk2u4fRKrwYn3//AL4Yo=";
     assert_eq!(
@@ -152,7 +155,7 @@ fn a_route_is_named_by_the_entry_of_the_policy_it_comes_from() {
         (unified("web"), "kri_mhttpr_default_east__r_rule_1"),
         (traits("web"), "kri_mhttpr_default_east__r_"),
     ] {
-        let plan = planned(&[&policy], &traits);
+        let plan = caller().with(&[&policy]).traits(&traits).plan();
         let route = &requests(&plan, 0)[0];
         assert_eq!(
             (route.matched.path.as_ref().unwrap().value.as_str(), route.name.as_str()),
@@ -171,14 +174,14 @@ fn traffic_is_split_by_weight_over_backends_that_become_part_of_the_plan() {
          { kind: MeshExternalService, name: outside, weight: 1 }, \
          { kind: MeshService, name: next, sectionName: http, weight: 0 }] } }",
     );
-    let plan = planned(&[&policy], &unified("web"));
-    assert_eq!(plan.problems, []);
+    let plan = caller().with(&[&policy]).traits(&unified("web")).plan();
+    assert_eq!(plan.findings(), []);
     assert_eq!(
         shown(requests(&plan, 0)),
         ["/ -> kri_msvc_default_east__backend_http*90 kri_msvc_default_east__next_http*9 \
           kri_extsvc_default_east__outside_443*1"]
     );
-    let used: Vec<String> = plan.backends.iter().map(|backend| backend.cluster.clone()).collect();
+    let used: Vec<String> = plan.outgoing.backends.iter().map(|backend| backend.cluster.clone()).collect();
     assert_eq!(
         used,
         [
@@ -197,11 +200,11 @@ fn a_rule_without_backends_that_can_be_called_is_left_out_and_named() {
         "{ matches: [{ path: { type: Exact, value: /x } }], default: { backendRefs: [\
          { kind: MeshService, name: nobody, port: 80 }, { kind: MeshMultiZoneService, name: nobody, port: 80 }] } }",
     );
-    let plan = planned(&[&policy], &unified("web"));
+    let plan = caller().with(&[&policy]).traits(&unified("web")).plan();
     assert_eq!(shown(requests(&plan, 0)), ["/ -> kri_msvc_default_east__backend_http*1"]);
     let rule = "kri_mhttpr_default_east__bad_rule_0";
     assert_eq!(
-        texts(&plan.problems),
+        texts(&plan.findings()),
         [
             format!("{rule}: there is no MeshService with name \"nobody\" and port 80 in the mesh"),
             format!("{rule}: there is no MeshMultiZoneService with name \"nobody\" and port 80 in the mesh"),
@@ -217,7 +220,7 @@ fn what_a_rule_for_everything_cannot_take_goes_to_the_destination() {
         "{ matches: [{ path: { type: PathPrefix, value: / } }], default: { backendRefs: [\
          { kind: MeshService, name: nobody, port: 80 }] } }",
     );
-    let plan = planned(&[&policy], &unified("web"));
+    let plan = caller().with(&[&policy]).traits(&unified("web")).plan();
     assert_eq!(shown(requests(&plan, 0)), ["/ -> kri_msvc_default_east__backend_http*1"]);
 }
 
@@ -230,8 +233,8 @@ fn weights_that_are_too_large_keep_their_proportions() {
          { kind: MeshService, name: next, port: 80, weight: 2147483646 }, \
          { kind: MeshExternalService, name: outside, weight: 1 }] } }",
     );
-    let plan = planned(&[&policy], &unified("web"));
-    let Action::Forward(shares) = &requests(&plan, 0)[0].action else { panic!("{plan:?}") };
+    let plan = caller().with(&[&policy]).traits(&unified("web")).plan();
+    let RouteAction::Forward(shares) = &requests(&plan, 0)[0].action else { panic!("{plan:?}") };
     let weights: Vec<u32> = shares.iter().map(|share| share.weight).collect();
     assert_eq!(weights, [2147483647, 1073741823, 1]);
 }
@@ -246,10 +249,10 @@ fn a_rule_may_redirect_mirror_and_change_requests() {
            { type: RequestMirror, requestMirror: { percentage: '12.5', backendRef: { kind: MeshService, name: next, port: 80 } } }, \
            { type: URLRewrite, urlRewrite: { hostname: other.example.com } }] } }",
     );
-    let plan = planned(&[&policy], &unified("web"));
+    let plan = caller().with(&[&policy]).traits(&unified("web")).plan();
     let routes = requests(&plan, 0);
-    assert!(matches!(&routes[0].action, Action::Redirect(to) if to.status_code == Some(302)));
-    let [Change::Mirror { cluster, millionths }, Change::Url(_)] = &routes[1].changes[..] else {
+    assert!(matches!(&routes[0].action, RouteAction::Redirect(to) if to.status_code == Some(302)));
+    let [RouteFilter::Mirror { cluster, millionths }, RouteFilter::Url(_)] = &routes[1].changes[..] else {
         panic!("{:?}", routes[1].changes)
     };
     assert_eq!((cluster.as_str(), *millionths), ("kri_msvc_default_east__next_http", 125_000));
@@ -257,7 +260,7 @@ fn a_rule_may_redirect_mirror_and_change_requests() {
 }
 
 fn connections(policies: &[&str], outbound: usize) -> Option<Vec<String>> {
-    match &planned(policies, &unified("web")).outbounds[outbound].routing {
+    match &caller().with(policies).traits(&unified("web")).plan().outgoing.outbounds[outbound].routing {
         Routing::Connections(shares) => {
             Some(shares.iter().map(|share| format!("{}*{}", share.cluster, share.weight)).collect())
         }

@@ -1,26 +1,20 @@
-//! Which way traffic goes to and from what is known by its tags only.
+//! Routes of traffic to and from destinations that are known by their tags only.
 
 use std::sync::Arc;
 
 use plan::{
-    Action, Applying, Calls, Change, Class, Dependency, ProxyPlan, ProxyTraits, Routing, meanings,
-    problem::Code,
+    Applying, Calls, Class, Code, Dependency, ProxyPlan, RouteAction, RouteFilter, Routing, meanings,
 };
 use topology::DestinationId;
 
-use crate::support::{BACKEND, PLAIN, mesh, plan, traits, unified, web};
+use crate::{
+    planned::{Planned, planned},
+    shop::{SHOP, beside_shop},
+    support::{mesh, traits, unified, web},
+};
 
 /// The part of the service `backend` with the tag `version: v1`, as the naming document hashes it.
 const V1: &str = "backend-154693772bc47249";
-
-const SHOP: &str = r#"
-type: Dataplane
-mesh: default
-name: shop
-networking:
-  address: 127.0.0.4
-  inbound: [{ port: 8080, tags: { kuma.io/service: shop, kuma.io/protocol: http, version: v2 } }]
-"#;
 
 const CALLS: &str = "outbound:\n\
     - { port: 10001, backendRef: { kind: MeshService, name: backend, port: 80 } }\n\
@@ -35,20 +29,17 @@ fn route(kind: &str, target: &str, rule: &str) -> String {
 
 const V2: &str = "matches: [{ path: { type: PathPrefix, value: /v2 } }]";
 
-fn planned(policies: &[&str], traits: &ProxyTraits) -> ProxyPlan {
-    let web = web(CALLS);
-    let documents: Vec<&str> =
-        [PLAIN, BACKEND, SHOP].into_iter().chain(policies.iter().copied()).chain([web.as_str()]).collect();
-    plan(&documents, traits)
+fn caller() -> Planned {
+    planned().backend().with(&[SHOP]).web(CALLS)
 }
 
 /// `name: cluster*weight …` of the first route of an outbound, or of its connections.
 fn shares(plan: &ProxyPlan, outbound: usize) -> String {
-    let (name, shares) = match &plan.outbounds[outbound].routing {
+    let (name, shares) = match &plan.outgoing.outbounds[outbound].routing {
         Routing::Connections(shares) => ("connections", shares),
         Routing::Requests(routes) => match &routes[0].action {
-            Action::Forward(shares) => (routes[0].name.as_str(), shares),
-            Action::Redirect(_) => return "redirect".to_owned(),
+            RouteAction::Forward(shares) => (routes[0].name.as_str(), shares),
+            RouteAction::Redirect(_) => return "redirect".to_owned(),
         },
     };
     let shares: Vec<String> = shares.iter().map(|s| format!("{}*{}", s.cluster, s.weight)).collect();
@@ -56,7 +47,7 @@ fn shares(plan: &ProxyPlan, outbound: usize) -> String {
 }
 
 #[test]
-fn backends_and_mirrors_may_be_parts_of_a_service_in_both_schemes_of_names() {
+fn backends_and_mirrors_may_be_subsets_of_a_service_in_both_schemes() {
     let subset = "kind: MeshServiceSubset, name: backend, tags: { version: v1 }";
     // A service with several ports and none named is the one that tags tell.
     let policy = route(
@@ -71,12 +62,12 @@ fn backends_and_mirrors_may_be_parts_of_a_service_in_both_schemes_of_names() {
         (traits("web"), "kri_mhttpr_default_east__r_"),
         (unified("web"), "kri_mhttpr_default_east__r_rule_0"),
     ] {
-        let plan = planned(&[&policy], &traits);
-        assert_eq!(plan.problems, []);
+        let plan = caller().with(&[&policy]).traits(&traits).plan();
+        assert_eq!(plan.findings(), []);
         assert_eq!(shares(&plan, 0), format!("{name}: {V1}*9 backend*1"));
-        let Routing::Requests(routes) = &plan.outbounds[0].routing else { panic!("{plan:?}") };
-        assert!(matches!(&routes[0].changes[..], [Change::Mirror { cluster, .. }] if cluster == V1));
-        let part = plan.backends.iter().find(|backend| backend.cluster == V1).unwrap();
+        let Routing::Requests(routes) = &plan.outgoing.outbounds[0].routing else { panic!("{plan:?}") };
+        assert!(matches!(&routes[0].changes[..], [RouteFilter::Mirror { cluster, .. }] if cluster == V1));
+        let part = plan.outgoing.backends.iter().find(|backend| backend.cluster == V1).unwrap();
         let endpoints: Vec<u32> = part.endpoints.0.iter().map(|endpoint| endpoint.port).collect();
         assert_eq!(endpoints, [8080], "only one of the inbounds has the tag");
     }
@@ -89,9 +80,12 @@ fn a_service_that_is_a_resource_with_one_port_is_meant_before_its_tags() {
     let rule = format!("{{ {V2}, default: {{ backendRefs: [{{ kind: MeshService, name: shop }}] }} }}");
     let policy = route("MeshHTTPRoute", "backend, sectionName: http", &rule);
     let rule = "kri_mhttpr_default_east__r_rule_0";
-    assert_eq!(shares(&planned(&[&policy], &unified("web")), 0), format!("{rule}: shop*1"));
     assert_eq!(
-        shares(&planned(&[&policy, next], &unified("web")), 0),
+        shares(&caller().with(&[&policy]).traits(&unified("web")).plan(), 0),
+        format!("{rule}: shop*1")
+    );
+    assert_eq!(
+        shares(&caller().with(&[&policy, next]).traits(&unified("web")).plan(), 0),
         format!("{rule}: kri_msvc_default_east__shop_80*1")
     );
 }
@@ -105,9 +99,9 @@ fn routes_are_about_destinations_by_tags_too_and_named_by_what_they_match() {
     let timeout = "type: MeshTimeout\nmesh: default\nname: t\nspec: { to: [{ targetRef: { kind: MeshService, name: shop }, \
                    default: { http: { requestTimeout: 3s } } }] }";
     for traits in [traits("web"), unified("web")] {
-        let plan = planned(&[&policy, timeout], &traits);
-        assert_eq!(plan.problems, []);
-        let Routing::Requests(routes) = &plan.outbounds[1].routing else { panic!("{plan:?}") };
+        let plan = caller().with(&[&policy, timeout]).traits(&traits).plan();
+        assert_eq!(plan.findings(), []);
+        let Routing::Requests(routes) = &plan.outgoing.outbounds[1].routing else { panic!("{plan:?}") };
         let name = "KldmwZ+/l5tQEgy/2vn75jYPWeovQEMf2DhYYk/FCMI=";
         assert_eq!(shares(&plan, 1), format!("{name}: shop-cddfc82e02626fc6*1"));
         assert_eq!(routes[0].timeouts.request.as_secs(), 3);
@@ -118,11 +112,11 @@ fn routes_are_about_destinations_by_tags_too_and_named_by_what_they_match() {
         assert_eq!(policy, "kri_mhttpr_default_east__r_", "the name leads back to the policy");
     }
     let section = route("MeshHTTPRoute", "shop, sectionName: http", &rule);
-    assert!(shares(&planned(&[&section], &traits("web")), 1).ends_with(": shop*1"), "tags have no ports");
+    assert!(shares(&caller().with(&[&section]).plan(), 1).ends_with(": shop*1"), "tags have no ports");
 }
 
 #[test]
-fn a_policy_with_a_route_at_the_top_is_for_its_requests_to_destinations_by_tags_too() {
+fn a_policy_of_a_route_is_for_its_requests_to_tags_too() {
     let of_route = |kind: &str, conf: &str| {
         format!(
             "type: {kind}\nmesh: default\nname: of-route\nlabels: {{ kuma.io/zone: east }}\n\
@@ -137,9 +131,9 @@ fn a_policy_with_a_route_at_the_top_is_for_its_requests_to_destinations_by_tags_
     let other = own.replace("name: r\n", "name: other\n").replace("/v2", "/v3");
     // By what is matched: seconds of a request and of a pause in it, and whether it is tried again.
     let treated = |policies: &[&str]| -> Vec<(String, u64, u64, bool)> {
-        let plan = planned(policies, &traits("web"));
-        assert_eq!(plan.problems, []);
-        let Routing::Requests(routes) = &plan.outbounds[1].routing else { panic!("{plan:?}") };
+        let plan = caller().with(policies).plan();
+        assert_eq!(plan.findings(), []);
+        let Routing::Requests(routes) = &plan.outgoing.outbounds[1].routing else { panic!("{plan:?}") };
         let treated = routes.iter().map(|route| {
             let path = route.matched.path.as_ref().unwrap().value.clone();
             let times = route.timeouts;
@@ -166,7 +160,7 @@ fn a_policy_with_a_route_at_the_top_is_for_its_requests_to_destinations_by_tags_
 fn connections_to_destinations_by_tags_are_spread() {
     let rule = "{ default: { backendRefs: [{ kind: MeshService, name: shop, weight: 3 }, \
                 { kind: MeshServiceSubset, name: backend, tags: { version: v1 } }] } }";
-    let plan = planned(&[&route("MeshTCPRoute", "shop", rule)], &traits("web"));
+    let plan = caller().with(&[&route("MeshTCPRoute", "shop", rule)]).plan();
     assert_eq!(shares(&plan, 1), format!("connections: shop*3 {V1}*1"));
 }
 
@@ -178,10 +172,10 @@ fn a_backend_that_no_dataplane_is_yet_is_a_problem_and_waited_for() {
          {{ kind: MeshServiceSubset, name: backend, tags: {{ version: v1 }} }}] }} }}"
     );
     let policy = route("MeshHTTPRoute", "backend, sectionName: http", &rule);
-    let plan = planned(&[&policy], &traits("web"));
+    let plan = caller().with(&[&policy]).plan();
     assert_eq!(shares(&plan, 0), format!("kri_mhttpr_default_east__r_: {V1}*1"), "the others get all of it");
     let origin = "kri_mhttpr_default_east__r_rule_0";
-    let found: Vec<_> = plan.problems.iter().map(|problem| (problem.code, problem.text.clone())).collect();
+    let found: Vec<_> = plan.findings().iter().map(|finding| (finding.code, finding.text.clone())).collect();
     assert_eq!(
         found,
         [
@@ -202,7 +196,7 @@ fn a_backend_that_no_dataplane_is_yet_is_a_problem_and_waited_for() {
         ]
     );
     let web = web(CALLS);
-    let mesh = mesh(&[PLAIN, BACKEND, SHOP, &policy, &web]);
+    let mesh = mesh(&beside_shop(&[&policy], &web));
     let dataplane = plan::dataplane(&mesh, &traits("web")).unwrap();
     let class = Class::of(&traits("web"), dataplane, Calls::of(dataplane), Applying::of(&mesh, dataplane));
     let tags = [("kuma.io/service".to_owned(), "later".to_owned())].into();

@@ -1,7 +1,7 @@
-//! What answers calls to destinations that were trimmed.
+//! Answers to calls to destinations that were trimmed.
 
-use plan::{Applying, Calls, Class, Dependency, Held, ProxyPlan, ProxyTraits};
-use topology::DestinationId;
+use plan::{Applying, Calls, Class, Dependency, HeldDestinations, ProxyPlan, ProxyTraits};
+use topology::{DestinationId, MeshSnapshot};
 
 use crate::support::{BACKEND, SECURED, mesh, plan, traits, unified, web};
 
@@ -48,10 +48,10 @@ fn resolving(traits: &ProxyTraits) -> ProxyTraits {
     ProxyTraits { resolver: true, work_dir: "/tmp".to_owned(), ..traits.clone() }
 }
 
-/// What decides, whether a rule does, and where it answers.
+/// Returns, for each refusal, the deciding resource, true if a rule denies, and the addresses of the answer.
 fn answers(plan: &ProxyPlan) -> Vec<String> {
-    let refusals = plan.stub.iter().flat_map(|stub| &stub.refusals);
-    let shown = |refusal: &plan::Refusal| {
+    let refusals = plan.outgoing.stub.iter().flat_map(|stub| &stub.refusals);
+    let shown = |refusal: &plan::PolicyRefusal| {
         let at: Vec<String> = refusal.addresses.iter().map(|(ip, port)| format!("{ip}:{port}")).collect();
         format!("{} {} {}", refusal.decided_by, refusal.denied, at.join(" "))
     };
@@ -59,10 +59,10 @@ fn answers(plan: &ProxyPlan) -> Vec<String> {
 }
 
 #[test]
-fn calls_are_answered_in_the_name_of_what_decides_and_names_go_on_resolving() {
+fn stubs_answer_in_the_name_of_the_policy_and_names_still_resolve() {
     for (traits, name) in [(traits("web"), "outbound:trimmed"), (unified("web"), "system_trimmed_outbound")] {
         let plan = plan(&[&stubbed("true"), BACKEND, OTHERS, &redirected("")], &resolving(&traits));
-        assert_eq!((plan.outbounds.len(), plan.backends.len()), (0, 0));
+        assert_eq!((plan.outgoing.outbounds.len(), plan.outgoing.backends.len()), (0, 0));
         assert_eq!(
             answers(&plan),
             [
@@ -70,22 +70,40 @@ fn calls_are_answered_in_the_name_of_what_decides_and_names_go_on_resolving() {
                 "kri_mtp_default___strangers_ true 241.0.0.2:80 241.0.0.2:90",
             ]
         );
-        let stub = plan.stub.as_ref().unwrap();
+        let stub = plan.outgoing.stub.as_ref().unwrap();
         assert_eq!((stub.names.listener.as_str(), stub.client.as_str(), stub.bind), (name, "web", false));
-        let records = &plan.records.as_ref().unwrap().body;
+        let records = &plan.outgoing.records.as_ref().unwrap().body;
         assert!(records.contains(r#""other.svc.mesh.local","ips":["241.0.0.2""#), "{records}");
     }
 }
 
 #[test]
-fn there_is_no_stub_without_its_label_nor_where_the_dataplane_says_what_it_needs() {
+fn calls_to_ipv6_virtual_addresses_are_answered_too() {
+    let documents = [&*stubbed("true"), BACKEND, OTHERS, &redirected("")];
+    let ipv6_prefix = "fd00:240::/96".parse().ok();
+    let mesh = MeshSnapshot { ipv6_prefix, ..MeshSnapshot::clone(&mesh(&documents)) };
+    let routed = ProxyTraits { ipv6_routed: true, ..resolving(&traits("web")) };
+    let plan = plan::for_proxy(&mesh, &routed).unwrap();
+    assert_eq!(
+        answers(&plan),
+        [
+            "kri_m____default_ false 241.0.0.1:80 241.0.0.1:9000 fd00:240::f100:1:80 fd00:240::f100:1:9000",
+            "kri_mtp_default___strangers_ true 241.0.0.2:80 241.0.0.2:90 fd00:240::f100:2:80 fd00:240::f100:2:90",
+        ]
+    );
+    let records = &plan.outgoing.records.as_ref().unwrap().body;
+    assert!(records.contains(r#""ips":["241.0.0.2","fd00:240::f100:2"]"#), "{records}");
+}
+
+#[test]
+fn there_is_no_stub_without_its_label_or_with_reachable_backends() {
     let none = plan(&[&stubbed("false"), BACKEND, OTHERS, &redirected("")], &resolving(&traits("web")));
-    assert_eq!((none.stub, none.outbounds.len()), (None, 0));
-    assert!(!none.records.unwrap().body.contains("other.svc"), "what is trimmed does not resolve");
+    assert_eq!((none.outgoing.stub, none.outgoing.outbounds.len()), (None, 0));
+    assert!(!none.outgoing.records.unwrap().body.contains("other.svc"), "what is trimmed does not resolve");
     let needed = redirected("reachableBackends: { refs: [{ kind: MeshService, name: other }] }");
-    assert_eq!(plan(&[&stubbed("true"), BACKEND, OTHERS, &needed], &traits("web")).stub, None);
+    assert_eq!(plan(&[&stubbed("true"), BACKEND, OTHERS, &needed], &traits("web")).outgoing.stub, None);
     let off = stubbed("true").replace("enforce", "shadow");
-    assert_eq!(plan(&[&off, BACKEND, OTHERS, &redirected("")], &traits("web")).stub, None);
+    assert_eq!(plan(&[&off, BACKEND, OTHERS, &redirected("")], &traits("web")).outgoing.stub, None);
 }
 
 #[test]
@@ -108,7 +126,7 @@ fn what_is_held_is_offered_and_not_answered() {
     let class = Class::of(&traits("web"), dataplane, Calls::of(dataplane), Applying::of(&mesh, dataplane));
     let other = |id: &&DestinationId| format!("{id:?}").contains("other");
     let kept = mesh.destinations.keys().filter(other).cloned().collect();
-    let held = Held { kept, ..Held::default() };
+    let held = HeldDestinations { kept, ..HeldDestinations::default() };
     let plan = plan::outgoing_while(&mesh, &class, Some(&held));
     let offered: Vec<String> = plan.outbounds.iter().map(|o| format!("{}:{}", o.address, o.port)).collect();
     assert_eq!(offered.len(), 2, "{offered:?}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plan::{AdminTarget, ProxyPlan, ProxyTraits};
 use resources::{Key, Kind};
-use topology::{Change, MeshSnapshot, State};
+use topology::{AllMeshes, MeshSnapshot, ResourceChange};
 
 /// A mesh whose proxies prove who they are.
 pub const SECURED: &str = r#"
@@ -57,10 +57,10 @@ pub fn mesh(documents: &[&str]) -> Arc<MeshSnapshot> {
 #[track_caller]
 pub fn mesh_in(zone: &str, documents: &[&str]) -> Arc<MeshSnapshot> {
     let resources = testkit::resource::read(&documents.join("\n---\n"));
-    let changes: Vec<Change> =
+    let changes: Vec<ResourceChange> =
         resources.into_iter().map(|resource| (resource.key.clone(), Some(Arc::new(resource)))).collect();
     assert!(changes.iter().any(|(key, _)| *key == Key::global(Kind::Mesh, "default")));
-    let mut state = State::in_zone(zone);
+    let mut state = AllMeshes::in_zone(zone);
     state.apply(&changes);
     state.mesh("default").unwrap().clone()
 }
@@ -77,6 +77,7 @@ pub fn traits(name: &str) -> ProxyTraits {
         redirection: None,
         resolver: false,
         ipv6: true,
+        ipv6_routed: false,
         admin_port: 9901,
         admin_target: AdminTarget::Pipe("/tmp/admin.sock".to_owned()),
         readiness_port: 9902,
@@ -87,7 +88,7 @@ pub fn traits(name: &str) -> ProxyTraits {
         kafka_filter: false,
         metrics_certificate: None,
         counted: None,
-        vouched: topology::Vouched::Everything,
+        vouched: topology::VouchedLabels::Everything,
     }
 }
 

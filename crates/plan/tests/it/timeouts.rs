@@ -1,11 +1,14 @@
-//! How long things may take.
+//! Timeouts of connections and requests.
 
 use std::time::Duration;
 
 use plan::{ClientTimeouts, ConnectionTimeouts, ProxyPlan, RequestTimeouts, Routing, Timeouts};
 use policy::ClientMatch;
 
-use crate::support::{BACKEND, PLAIN, SECURED, plan, traits, web};
+use crate::{
+    planned::{Planned, planned},
+    support::{BACKEND, PLAIN, SECURED, plan, traits, web},
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -17,7 +20,7 @@ const CALLS: &str = "outbound:\n\
     - { name: http, port: 80, tags: { kuma.io/service: web, kuma.io/protocol: http } }\n\
     - { name: grpc, port: 81, tags: { kuma.io/service: web, kuma.io/protocol: grpc } }";
 
-/// What every new mesh begins with.
+/// Policy that every new mesh begins with.
 const OF_NEW_MESH: &str = r#"
 type: MeshTimeout
 mesh: default
@@ -36,13 +39,8 @@ spec:
   to: [{ targetRef: { kind: Mesh }, default: { idleTimeout: 1h, http: { streamIdleTimeout: 5s } } }]
 "#;
 
-fn planned(policies: &[&str]) -> ProxyPlan {
-    let web = web(CALLS);
-    let documents: Vec<&str> =
-        [SECURED, BACKEND].into_iter().chain(policies.iter().copied()).chain([web.as_str()]).collect();
-    let plan = plan(&documents, &traits("web"));
-    assert_eq!(plan.problems, []);
-    plan
+fn caller() -> Planned {
+    planned().in_mesh(SECURED).backend().web(CALLS)
 }
 
 fn limited(connect: Duration, idle: Duration) -> ConnectionTimeouts {
@@ -51,20 +49,20 @@ fn limited(connect: Duration, idle: Duration) -> ConnectionTimeouts {
 }
 
 fn routes(plan: &ProxyPlan, outbound: usize) -> Vec<RequestTimeouts> {
-    let Routing::Requests(routes) = &plan.outbounds[outbound].routing else { panic!("it is HTTP") };
+    let Routing::Requests(routes) = &plan.outgoing.outbounds[outbound].routing else { panic!("it is HTTP") };
     routes.iter().map(|route| route.timeouts).collect()
 }
 
 fn backend(plan: &ProxyPlan, cluster: &str) -> ConnectionTimeouts {
-    plan.backends.iter().find(|backend| backend.cluster == cluster).unwrap().timeouts
+    plan.outgoing.backends.iter().find(|backend| backend.cluster == cluster).unwrap().timeouts
 }
 
 #[test]
 fn without_a_policy_both_directions_get_the_same() {
-    let plan = planned(&[]);
+    let plan = caller().flawless();
     let usual = RequestTimeouts { request: 15 * SECOND, stream_idle: HOUR / 2 };
     assert_eq!(
-        plan.inbounds[0].timeouts,
+        plan.own.inbounds[0].timeouts,
         Timeouts { connection: limited(5 * SECOND, HOUR), request: usual, request_headers: Duration::ZERO }
     );
     assert_eq!(routes(&plan, 0), [usual]);
@@ -78,18 +76,18 @@ fn calls_by_tags_end_only_when_a_policy_says_so() {
     let times = |request, stream_idle| RequestTimeouts { request, stream_idle };
     let endless = plan(&[PLAIN, BACKEND, &web], &traits("web"));
     assert_eq!(routes(&endless, 0), [times(Duration::ZERO, Duration::ZERO)]);
-    assert_eq!(endless.outbounds[1].idle, Duration::ZERO);
+    assert_eq!(endless.outgoing.outbounds[1].idle, Duration::ZERO);
     assert_eq!(backend(&endless, "backend"), limited(5 * SECOND, HOUR));
     let ending = plan(&[PLAIN, BACKEND, OF_NEW_MESH, &web], &traits("web"));
     assert_eq!(routes(&ending, 0), [times(15 * SECOND, HOUR / 2)]);
-    assert_eq!(ending.outbounds[1].idle, HOUR);
+    assert_eq!(ending.outgoing.outbounds[1].idle, HOUR);
 }
 
 #[test]
 fn a_new_mesh_waits_longer_for_its_own_applications_than_for_others() {
-    let plan = planned(&[OF_NEW_MESH]);
+    let plan = caller().with(&[OF_NEW_MESH]).flawless();
     assert_eq!(
-        plan.inbounds[0].timeouts,
+        plan.own.inbounds[0].timeouts,
         Timeouts {
             connection: limited(10 * SECOND, 2 * HOUR),
             request: RequestTimeouts { request: Duration::ZERO, stream_idle: HOUR },
@@ -106,15 +104,15 @@ fn a_new_mesh_waits_longer_for_its_own_applications_than_for_others() {
 fn connections_of_grpc_may_rest_whatever_a_policy_says() {
     let policy = "type: MeshTimeout\nmesh: default\nname: t\n\
         spec: { rules: [{ default: { connectionTimeout: 3s, idleTimeout: 4s, http: { requestTimeout: 1s, maxStreamDuration: 9s } } }] }";
-    let plan = planned(&[policy]);
-    let inbound = plan.inbounds[1].timeouts;
+    let plan = caller().with(&[policy]).flawless();
+    let inbound = plan.own.inbounds[1].timeouts;
     assert_eq!(
         inbound.connection,
         ConnectionTimeouts { connect: 3 * SECOND, idle: 2 * HOUR, max_stream: None, max_connection: None }
     );
     assert_eq!(inbound.request.request, SECOND);
-    assert_eq!(plan.inbounds[0].timeouts.connection.idle, 4 * SECOND);
-    assert_eq!(plan.inbounds[0].timeouts.connection.max_stream, Some(9 * SECOND));
+    assert_eq!(plan.own.inbounds[0].timeouts.connection.idle, 4 * SECOND);
+    assert_eq!(plan.own.inbounds[0].timeouts.connection.max_stream, Some(9 * SECOND));
 }
 
 #[test]
@@ -123,7 +121,7 @@ fn a_route_has_its_own_time_else_that_of_its_destination() {
         \x20 - { targetRef: { kind: Mesh }, default: { connectionTimeout: 10s, http: { requestTimeout: 5s, streamIdleTimeout: 43s } } }\n\
         \x20 - { targetRef: { kind: MeshService, name: backend }, default: { idleTimeout: 30s, http: { requestTimeout: 25s } } }\n\
         \x20 - { targetRef: { kind: MeshHTTPRoute, name: fast }, default: { http: { requestTimeout: 2s } } }\n";
-    let plan = planned(&[&route("fast", "/fast"), &route("plain", "/plain"), timeouts]);
+    let plan = caller().with(&[&route("fast", "/fast"), &route("plain", "/plain"), timeouts]).flawless();
     let times = |seconds| RequestTimeouts { request: seconds * SECOND, stream_idle: 43 * SECOND };
     assert_eq!(routes(&plan, 0), [times(2), times(25), times(25)]);
     assert_eq!(backend(&plan, "default_backend__east_msvc_80"), limited(10 * SECOND, 30 * SECOND));
@@ -141,17 +139,17 @@ fn route(name: &str, path: &str) -> String {
 }
 
 #[test]
-fn a_route_without_a_time_of_its_own_has_that_of_its_service_and_so_has_the_rest() {
+fn a_route_without_a_timeout_of_its_own_has_that_of_its_service() {
     let timeouts = "type: MeshTimeout\nmesh: default\nname: t\nlabels: { kuma.io/zone: east }\nspec:\n  to:\n\
         \x20 - { targetRef: { kind: MeshService, name: backend }, default: { http: { requestTimeout: 32s, streamIdleTimeout: 33s } } }\n\
         \x20 - { targetRef: { kind: Mesh }, default: { http: { requestTimeout: 42s, streamIdleTimeout: 43s } } }\n";
-    let plan = planned(&[&route("r", "/test"), timeouts]);
+    let plan = caller().with(&[&route("r", "/test"), timeouts]).flawless();
     let times = RequestTimeouts { request: 32 * SECOND, stream_idle: 33 * SECOND };
     assert_eq!(routes(&plan, 0), [times, times]);
 }
 
 #[test]
-fn a_policy_with_a_route_at_the_top_is_for_proxies_and_requests_of_the_route() {
+fn a_policy_of_a_route_is_for_its_proxies_and_requests() {
     let top =
         "labels: { kuma.io/zone: east }\nspec:\n  targetRef: { kind: MeshHTTPRoute, name: fast }\n  to:";
     let policies = format!(
@@ -159,11 +157,11 @@ fn a_policy_with_a_route_at_the_top_is_for_proxies_and_requests_of_the_route() {
          ---\ntype: MeshRetry\nmesh: default\nname: r\n{top} [{{ targetRef: {{ kind: Mesh }}, default: {{ http: {{ numRetries: 7 }} }} }}]"
     );
     let retried = |plan: &ProxyPlan| -> Vec<bool> {
-        let Routing::Requests(routes) = &plan.outbounds[0].routing else { panic!("it is HTTP") };
+        let Routing::Requests(routes) = &plan.outgoing.outbounds[0].routing else { panic!("it is HTTP") };
         routes.iter().map(|route| route.retry.is_some()).collect()
     };
     let times = |seconds| RequestTimeouts { request: seconds * SECOND, stream_idle: HOUR / 2 };
-    let plan = planned(&[&route("fast", "/fast"), &route("plain", "/plain"), &policies]);
+    let plan = caller().with(&[&route("fast", "/fast"), &route("plain", "/plain"), &policies]).flawless();
     assert_eq!(
         (routes(&plan, 0), retried(&plan)),
         (vec![times(2), times(15), times(15)], vec![true, false, false])
@@ -171,17 +169,17 @@ fn a_policy_with_a_route_at_the_top_is_for_proxies_and_requests_of_the_route() {
     // It selects the proxies that the route selects, and that is another one now.
     let elsewhere = route("fast", "/fast")
         .replace("spec: { to:", "spec: { targetRef: { kind: Dataplane, name: backend }, to:");
-    let plan = planned(&[&elsewhere, &route("plain", "/plain"), &policies]);
+    let plan = caller().with(&[&elsewhere, &route("plain", "/plain"), &policies]).flawless();
     assert_eq!((routes(&plan, 0), retried(&plan)), (vec![times(15); 2], vec![false; 2]));
     // Without the route it is for nothing.
-    let plan = planned(&[&route("plain", "/plain"), &policies]);
+    let plan = caller().with(&[&route("plain", "/plain"), &policies]).flawless();
     assert_eq!((routes(&plan, 0), retried(&plan)), (vec![times(15); 2], vec![false; 2]));
 }
 
-/// Who gets what, in milliseconds, the most specific first; `others` at the end.
+/// Returns the timeouts of each client in milliseconds, the most specific first; `others` at the end.
 fn told_apart(rules: &str) -> Vec<(String, u128, u128)> {
     let policy = format!("type: MeshTimeout\nmesh: default\nname: t\nspec: {{ rules: [{rules}] }}");
-    let inbound = planned(&[&policy]).inbounds.remove(0);
+    let inbound = caller().with(&[&policy]).flawless().own.inbounds.remove(0);
     let own = inbound.clients.into_iter().map(|ClientTimeouts { client, request }| (client, request));
     let told = own.chain([(ClientMatch::Anyone, inbound.timeouts.request)]);
     told.map(|(client, times)| (client.to_string(), times.request.as_millis(), times.stream_idle.as_millis()))

@@ -1,9 +1,12 @@
-//! What MeshTLS does to inbounds, to passthrough and to what a proxy calls.
+//! Effects of MeshTLS on inbounds, on passthrough and on outbounds.
 
-use plan::{ProxyPlan, ProxyTraits, ServerTls, TlsParameters, TlsVersion};
+use plan::{ProxyTraits, ServerTls, TlsParameters, TlsVersion};
 use resources::kinds::tls::TlsCipher;
 
-use crate::support::{BACKEND, PLAIN, SECURED, plan, traits, web};
+use crate::{
+    planned::{Planned, planned},
+    support::{PLAIN, SECURED, traits},
+};
 
 const INBOUNDS: &str = "inbound: [{ name: main, port: 80 }, { name: side, port: 81 }]\n";
 
@@ -17,15 +20,14 @@ fn policy(name: &str, target: &str, conf: &str) -> String {
     )
 }
 
-fn planned(mesh: &str, policies: &[String], networking: &str) -> ProxyPlan {
-    let web = web(networking);
-    let policies = policies.iter().map(String::as_str);
-    let documents: Vec<&str> = [mesh, BACKEND].into_iter().chain(policies).chain([web.as_str()]).collect();
-    plan(&documents, &ProxyTraits { strict_inbound_ports: true, ..traits("web") })
+fn serving(mesh: &str, policies: &[String], networking: &str) -> Planned {
+    let policies: Vec<&str> = policies.iter().map(String::as_str).collect();
+    let traits = ProxyTraits { strict_inbound_ports: true, ..traits("web") };
+    planned().in_mesh(mesh).backend().with(&policies).web(networking).traits(&traits)
 }
 
 fn modes(mesh: &str, policies: &[String]) -> Vec<ServerTls> {
-    planned(mesh, policies, INBOUNDS).inbounds.iter().map(|inbound| inbound.tls).collect()
+    serving(mesh, policies, INBOUNDS).plan().own.inbounds.iter().map(|inbound| inbound.tls).collect()
 }
 
 #[test]
@@ -53,9 +55,9 @@ fn a_policy_decides_over_the_mode_of_the_mesh_for_what_it_selects() {
 fn redirected_traffic_to_other_ports_ends_once_an_inbound_is_strict() {
     let redirected = format!("{INBOUNDS}transparentProxying: {{}}\n");
     let let_in = |mesh: &str, policies: &[String]| {
-        let plan = planned(mesh, policies, &redirected);
+        let plan = serving(mesh, policies, &redirected).plan();
         let inbound = |it: &&plan::Passthrough| it.direction == resources::naming::Direction::Inbound;
-        let all: Vec<bool> = plan.passthrough.iter().filter(inbound).map(|it| it.allowed).collect();
+        let all: Vec<bool> = plan.own.passthrough.iter().filter(inbound).map(|it| it.allowed).collect();
         assert_eq!(all.len(), 2, "of either IP version");
         all[0]
     };
@@ -70,8 +72,8 @@ fn redirected_traffic_to_other_ports_ends_once_an_inbound_is_strict() {
 fn versions_and_ciphers_hold_for_both_sides_of_a_proxy() {
     let conf = "{ tlsVersion: { min: TLS12, max: TLSAuto },
         tlsCiphers: [ECDHE-RSA-AES256-GCM-SHA384, ECDHE-ECDSA-AES128-GCM-SHA256] }";
-    let plan = planned(SECURED, &[policy("all", "{ kind: Mesh }", conf)], INBOUNDS);
-    let parameters = plan.security.unwrap().parameters.unwrap();
+    let plan = serving(SECURED, &[policy("all", "{ kind: Mesh }", conf)], INBOUNDS).plan();
+    let parameters = plan.own.security.unwrap().parameters.unwrap();
     assert_eq!(
         *parameters,
         TlsParameters {
@@ -86,7 +88,7 @@ fn versions_and_ciphers_hold_for_both_sides_of_a_proxy() {
             ],
         }
     );
-    assert_eq!(plan.inbounds[0].tls, ServerTls::Strict, "the mode stays that of the mesh");
-    let without = planned(SECURED, &[policy("all", "{ kind: Mesh }", "{ mode: Strict }")], INBOUNDS);
-    assert_eq!(without.security.unwrap().parameters, None);
+    assert_eq!(plan.own.inbounds[0].tls, ServerTls::Strict, "the mode stays that of the mesh");
+    let without = serving(SECURED, &[policy("all", "{ kind: Mesh }", "{ mode: Strict }")], INBOUNDS).plan();
+    assert_eq!(without.own.security.unwrap().parameters, None);
 }

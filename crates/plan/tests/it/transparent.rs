@@ -3,7 +3,7 @@
 use plan::{ProxyTraits, Redirection};
 
 use crate::{
-    problems::texts,
+    findings::texts,
     support::{BACKEND, PLAIN, SECURED, plan, traits, unified, web},
 };
 
@@ -18,22 +18,23 @@ status:
 "#;
 
 #[track_caller]
-fn check(mesh: &str, transparent: &str, offered: &[&str], problems: &[&str]) {
+fn check(mesh: &str, transparent: &str, offered: &[&str], findings: &[&str]) {
     let web = web(transparent);
     let plan = plan(&[mesh, BACKEND, OTHER, &web], &traits("web"));
-    assert!(plan.outbounds.iter().all(|outbound| !outbound.bind));
-    let addresses: Vec<_> = plan.outbounds.iter().map(|o| format!("{}:{}", o.address, o.port)).collect();
+    assert!(plan.outgoing.outbounds.iter().all(|outbound| !outbound.bind));
+    let addresses: Vec<_> =
+        plan.outgoing.outbounds.iter().map(|o| format!("{}:{}", o.address, o.port)).collect();
     assert_eq!(
-        (addresses.as_slice(), texts(&plan.problems).as_slice()),
+        (addresses.as_slice(), texts(&plan.findings()).as_slice()),
         (
             offered.iter().map(|&a| a.to_owned()).collect::<Vec<_>>().as_slice(),
-            problems.iter().map(|&p| p.to_owned()).collect::<Vec<_>>().as_slice(),
+            findings.iter().map(|&p| p.to_owned()).collect::<Vec<_>>().as_slice(),
         )
     );
 }
 
 #[test]
-fn destinations_are_offered_at_their_virtual_addresses_unless_the_dataplane_chooses() {
+fn destinations_have_virtual_addresses_unless_the_dataplane_chooses() {
     let all = ["241.0.0.2:80", "241.0.0.1:9000", "241.0.0.1:80"];
     check(PLAIN, "transparentProxying: { redirectPortInbound: 15006 }", &all, &[]);
     check(PLAIN, "transparentProxying: { reachableBackends: { refs: [] } }", &[], &[]);
@@ -61,17 +62,17 @@ fn destinations_are_offered_at_their_virtual_addresses_unless_the_dataplane_choo
 }
 
 #[test]
-fn virtual_addresses_are_bound_by_a_proxy_that_says_so_and_nothing_is_redirected() {
+fn a_proxy_that_says_so_binds_virtual_addresses_without_redirection() {
     for transparent in ["", "transparentProxying: {}\n"] {
         let web = web(&format!("{transparent}inbound: [{{ port: 80 }}]"));
         let traits = ProxyTraits { bind_outbounds: true, ..traits("web") };
         let plan = plan(&[PLAIN, BACKEND, OTHER, &web], &traits);
         let addresses: Vec<_> =
-            plan.outbounds.iter().map(|o| (format!("{}:{}", o.address, o.port), o.bind)).collect();
+            plan.outgoing.outbounds.iter().map(|o| (format!("{}:{}", o.address, o.port), o.bind)).collect();
         let bound = ["241.0.0.2:80", "241.0.0.1:9000", "241.0.0.1:80"].map(|a| (a.to_owned(), true));
         assert_eq!(addresses, bound);
-        assert_eq!(plan.passthrough, []);
-        assert!(plan.inbounds[0].bind);
+        assert_eq!(plan.own.passthrough, []);
+        assert!(plan.own.inbounds[0].bind);
     }
 }
 
@@ -80,17 +81,17 @@ fn an_address_of_the_proxy_itself_is_not_offered() {
     let headless = OTHER.replace("241.0.0.2", "127.0.0.2");
     let web = web("transparentProxying: {}\ninbound: [{ port: 80 }]");
     let plan = plan(&[PLAIN, &headless, &web], &traits("web"));
-    assert_eq!((plan.outbounds.len(), plan.inbounds.len()), (0, 1));
+    assert_eq!((plan.outgoing.outbounds.len(), plan.own.inbounds.len()), (0, 1));
 }
 
 #[test]
-fn redirected_inbounds_do_not_bind_and_reach_the_application_from_an_address_of_their_own() {
+fn redirected_inbounds_do_not_bind_and_have_a_source_address() {
     let web = web(
         "transparentProxying: {}\ninbound: [{ port: 80, address: 10.0.0.1 }, { port: 81, serviceAddress: 127.0.0.1 }, \
          { port: 82, serviceAddress: 127.0.0.3 }, { port: 83, serviceAddress: '::1' }]",
     );
     let plan = plan(&[PLAIN, &web], &traits("web"));
-    let of: Vec<_> = plan.inbounds.iter().map(|i| (i.bind, i.from_loopback_source)).collect();
+    let of: Vec<_> = plan.own.inbounds.iter().map(|i| (i.bind, i.from_loopback_source)).collect();
     assert_eq!(of, [(false, true), (false, false), (false, true), (false, false)]);
 }
 
@@ -98,7 +99,7 @@ fn redirected_inbounds_do_not_bind_and_reach_the_application_from_an_address_of_
 fn check_passthrough(mesh: &str, transparent: &str, ipv6: bool, expected: &[(&str, bool)]) {
     let plan = plan(&[mesh, &web(transparent)], &ProxyTraits { ipv6, ..traits("web") });
     let found: Vec<_> =
-        plan.passthrough.iter().map(|p| (format!("{}:{}", p.address, p.port), p.allowed)).collect();
+        plan.own.passthrough.iter().map(|p| (format!("{}:{}", p.address, p.port), p.allowed)).collect();
     let expected: Vec<_> = expected.iter().map(|&(address, allowed)| (address.to_owned(), allowed)).collect();
     assert_eq!(found, expected);
 }
@@ -124,7 +125,7 @@ fn what_is_not_for_the_mesh_is_let_through_unless_the_mesh_forbids_it() {
 }
 
 #[test]
-fn what_an_agent_says_about_the_redirection_counts_more_than_the_dataplane() {
+fn the_agents_redirection_counts_more_than_the_dataplanes() {
     let told = |enabled, ipv6| ProxyTraits {
         redirection: Some(Redirection { enabled, inbound_port: 25006, outbound_port: 25001, ipv6 }),
         ..traits("web")
@@ -142,15 +143,15 @@ fn what_an_agent_says_about_the_redirection_counts_more_than_the_dataplane() {
     // What the application may reach is the Dataplane's to say.
     let narrow = "transparentProxying: { reachableBackends: { refs: [{ kind: MeshService, name: other }] } }";
     let plan = planned(narrow, &told(true, false));
-    assert_eq!((plan.outbounds.len(), plan.passthrough[0].port), (1, 25001));
+    assert_eq!((plan.outgoing.outbounds.len(), plan.own.passthrough[0].port), (1, 25001));
 }
 
-/// Whether each of both inbound directions goes on, and where it leads.
+/// Checks both inbound directions: forwarded or refused, and the target.
 #[track_caller]
 fn check_refusal(mesh: &str, networking: &str, traits: &ProxyTraits, refused: bool) {
     let plan = plan(&[mesh, &web(&format!("transparentProxying: {{}}\n{networking}"))], traits);
     for (index, version) in [(2, "ipv4"), (3, "ipv6")] {
-        let passthrough = &plan.passthrough[index];
+        let passthrough = &plan.own.passthrough[index];
         let name = if traits.unified_naming {
             format!("self_passthrough_{version}_inbound")
         } else {
@@ -164,11 +165,11 @@ fn check_refusal(mesh: &str, networking: &str, traits: &ProxyTraits, refused: bo
         assert_eq!((&names.listener, &names.filter_stats), (&name, &in_stats), "{networking}");
         assert_eq!((&names.cluster, &names.cluster_stats), (&name, &cluster_in_stats), "{networking}");
     }
-    assert!(plan.passthrough[..2].iter().all(|outbound| outbound.allowed));
+    assert!(plan.own.passthrough[..2].iter().all(|outbound| outbound.allowed));
 }
 
 #[test]
-fn redirected_traffic_to_a_port_without_an_inbound_ends_when_every_client_needs_a_certificate() {
+fn strict_tls_ends_redirected_traffic_to_ports_without_an_inbound() {
     let inbound = "inbound: [{ port: 80, tags: { kuma.io/service: web } }]";
     let gateway = "gateway: { tags: { kuma.io/service: gateway } }";
     let permissive = SECURED.replace("type: builtin", "type: builtin, mode: PERMISSIVE");

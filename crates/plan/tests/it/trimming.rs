@@ -1,7 +1,7 @@
 //! Outbounds that are trimmed by permissions.
 
 use plan::{Applying, Calls, Class, Dependency, ProxyPlan};
-use topology::{Mode, ModeSource};
+use topology::{ModeSource, TrimmingMode};
 
 use crate::support::{BACKEND, SECURED, mesh, mesh_in, plan, traits, web};
 
@@ -46,7 +46,7 @@ fn redirected(besides: &str) -> String {
 }
 
 fn offered(plan: &ProxyPlan) -> Vec<String> {
-    plan.outbounds.iter().map(|o| format!("{}:{}", o.address, o.port)).collect()
+    plan.outgoing.outbounds.iter().map(|o| format!("{}:{}", o.address, o.port)).collect()
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn only_what_servers_let_in_is_offered_and_read() {
     let documents = [&*enforced(SECURED), BACKEND, OTHER, TO_BACKEND, &redirected("")];
     let plan = plan(&documents, &traits("web"));
     assert_eq!(offered(&plan), ["241.0.0.1:9000", "241.0.0.1:80"]);
-    assert_eq!(plan.backends.len(), 2, "no cluster leads to what is not offered");
+    assert_eq!(plan.outgoing.backends.len(), 2, "no cluster leads to what is not offered");
 
     let mesh = mesh(&documents);
     let dataplane = &mesh.dataplanes["web"];
@@ -83,7 +83,7 @@ fn what_the_dataplane_asks_for_is_not_trimmed() {
 }
 
 #[test]
-fn nothing_is_trimmed_without_mtls_or_without_permissions_or_when_the_proxy_says_so() {
+fn nothing_is_trimmed_without_mtls_or_permissions_or_by_opting_out() {
     let all = ["241.0.0.2:80", "241.0.0.1:9000", "241.0.0.1:80"];
     let plain = enforced(crate::support::PLAIN);
     assert_eq!(offered(&plan(&[&plain, BACKEND, OTHER, TO_BACKEND, &redirected("")], &traits("web"))), all);
@@ -108,9 +108,9 @@ fn a_zone_has_a_mode_of_its_own_over_that_of_its_mesh() {
         SECURED.replace("name: default\n", &format!("name: default\nlabels: {{ {labels} }}\n"))
     };
     for (mesh, mode, said, expected) in [
-        (labels("off", "east", "enforce"), Mode::Enforce, ModeSource::ByZone, &permitted[..]),
-        (labels("enforce", "east", "off"), Mode::Off, ModeSource::ByZone, &all[..]),
-        (labels("off", "west", "enforce"), Mode::Off, ModeSource::ByMesh, &all[..]),
+        (labels("off", "east", "enforce"), TrimmingMode::Enforce, ModeSource::ByZone, &permitted[..]),
+        (labels("enforce", "east", "off"), TrimmingMode::Off, ModeSource::ByZone, &all[..]),
+        (labels("off", "west", "enforce"), TrimmingMode::Off, ModeSource::ByMesh, &all[..]),
     ] {
         let snapshot = mesh_in("east", &[&mesh, BACKEND, OTHER, TO_BACKEND, &redirected("")]);
         let trimming = snapshot.trimming(&snapshot.dataplanes["web"]);

@@ -6,7 +6,7 @@ use plan::{HostnameOrigin, ProxyPlan, ProxyTraits};
 use topology::{DestinationId, MeshSnapshot, VirtualHost, VirtualPort};
 
 use crate::{
-    problems::texts,
+    findings::texts,
     support::{PLAIN, mesh, traits, unified, web},
 };
 
@@ -85,14 +85,14 @@ fn planned(mode: &str, transparent: &str, traits: &ProxyTraits) -> ProxyPlan {
     plan::for_proxy(&snapshot, traits).unwrap()
 }
 
-/// Where something is offered that was chosen by tags, and the clusters it leads to.
+/// Returns the addresses where destinations chosen by tags are offered, and the clusters they lead to.
 fn tagged(plan: &ProxyPlan) -> Vec<String> {
-    let tagged = plan.outbounds.iter().filter(|o| matches!(o.destination, DestinationId::Tags(_)));
+    let tagged = plan.outgoing.outbounds.iter().filter(|o| matches!(o.destination, DestinationId::Tags(_)));
     tagged.map(|o| format!("{}:{} {} {}", o.address, o.port, o.names.listener, o.names.cluster)).collect()
 }
 
 #[test]
-fn every_hostname_is_offered_at_its_address_in_every_mode_and_with_names_of_tags() {
+fn every_hostname_is_offered_at_its_address_in_every_mode() {
     let listed = [
         "240.0.0.1:80 outbound:240.0.0.1:80 backend",
         "240.0.0.1:81 outbound:240.0.0.1:81 backend",
@@ -109,9 +109,9 @@ fn every_hostname_is_offered_at_its_address_in_every_mode_and_with_names_of_tags
             let plan = planned(mode, "{}", &traits);
             let found = tagged(&plan);
             assert_eq!(found, expected(&found), "{mode}");
-            assert!(plan.outbounds.iter().all(|outbound| !outbound.bind));
+            assert!(plan.outgoing.outbounds.iter().all(|outbound| !outbound.bind));
             // A name without an address does not resolve, and nothing is offered.
-            let names: Vec<&str> = plan.hostnames.by_name.keys().map(|name| &**name).collect();
+            let names: Vec<&str> = plan.outgoing.hostnames.by_name.keys().map(|name| &**name).collect();
             let service = (mode != "ReachableBackends").then_some("backend.svc.mesh.local");
             let known = ["backend.mesh", "other.mesh", "v1.backend.mesh"].into_iter().chain(service);
             let known: std::collections::BTreeSet<&str> = known.collect();
@@ -124,15 +124,15 @@ fn every_hostname_is_offered_at_its_address_in_every_mode_and_with_names_of_tags
 fn without_redirection_no_hostname_is_offered() {
     let snapshot = hosts(&[PLAIN, BACKEND, &web("inbound: [{ port: 80 }]")], ALL);
     let plan = plan::for_proxy(&snapshot, &traits("web")).unwrap();
-    assert_eq!((plan.outbounds.len(), plan.hostnames.by_name.len()), (0, 0));
+    assert_eq!((plan.outgoing.outbounds.len(), plan.outgoing.hostnames.by_name.len()), (0, 0));
 }
 
 #[test]
 fn reachable_services_narrow_hostnames_and_explicit_backends_leave_none() {
     let count = |mode: &str, transparent: &str| {
         let plan = planned(mode, transparent, &traits("web"));
-        let names: Vec<String> = plan.hostnames.by_name.keys().map(ToString::to_string).collect();
-        (tagged(&plan).len(), plan.outbounds.len(), names.join(" "))
+        let names: Vec<String> = plan.outgoing.hostnames.by_name.keys().map(ToString::to_string).collect();
+        (tagged(&plan).len(), plan.outgoing.outbounds.len(), names.join(" "))
     };
     for mode in ["Exclusive", "Everywhere"] {
         let of_other = (1, 1, "other.mesh".to_owned());
@@ -148,19 +148,20 @@ fn reachable_services_narrow_hostnames_and_explicit_backends_leave_none() {
 }
 
 #[test]
-fn a_virtual_outbound_takes_a_hostname_over_and_the_service_keeps_its_other_ports() {
+fn a_virtual_outbound_takes_a_hostname_and_leaves_the_other_ports() {
     const TAKEN_OVER: Host =
         ("backend.svc.mesh.local", "240.0.0.9", &[(80, &[("kuma.io/service", "backend")])]);
     let snapshot = hosts(&[PLAIN, BACKEND, &web("transparentProxying: {}")], &[TAKEN_OVER]);
     for traits in [traits("web"), unified("web")] {
         let plan = plan::for_proxy(&snapshot, &traits).unwrap();
-        let hostname = &plan.hostnames.by_name["backend.svc.mesh.local"];
+        let hostname = &plan.outgoing.hostnames.by_name["backend.svc.mesh.local"];
         let addresses: Vec<String> = hostname.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["240.0.0.9"]);
         assert_eq!(hostname.ports[&80].origin, HostnameOrigin::VirtualOutbound("vo".into()));
         assert!(matches!(hostname.ports[&9000].origin, HostnameOrigin::Service(_)));
         // Both ports are there at the address that the hostname stands for.
         let mut at: Vec<_> = plan
+            .outgoing
             .outbounds
             .iter()
             .flat_map(|o| [(o.address, o.port)].into_iter().chain(o.also_at.iter().copied()))
@@ -171,7 +172,7 @@ fn a_virtual_outbound_takes_a_hostname_over_and_the_service_keeps_its_other_port
         assert_eq!(at, [80, 9000]);
         let lost = "backend.svc.mesh.local:80 is claimed by VirtualOutbound \"vo\" for kuma.io/service=backend and \
                     by MeshService \"backend\"; the first one has it";
-        assert_eq!(texts(&plan.problems), [lost]);
+        assert_eq!(texts(&plan.findings()), [lost]);
         // The author sees it, whether a proxy is offered both or not.
         let policy = "type: VirtualOutbound\nmesh: default\nname: vo\n\
                       selectors: [{ match: { kuma.io/service: backend } }]\n\
@@ -186,7 +187,7 @@ fn a_virtual_outbound_takes_a_hostname_over_and_the_service_keeps_its_other_port
 
 /// The facts' vectors of `reachableBackends`, with Kuma's quirks mended.
 #[test]
-fn references_to_backends_mean_every_port_and_every_service_that_has_the_labels() {
+fn references_to_backends_mean_every_port_and_service_by_labels() {
     let service = |name: &str, vip: &str, label: &str| {
         format!(
             "type: MeshService\nmesh: default\nname: {name}\nlabels: {{ kuma.io/zone: test-zone, kind: {label} }}\n\
@@ -203,7 +204,7 @@ fn references_to_backends_mean_every_port_and_every_service_that_has_the_labels(
         let documents: Vec<&str> =
             [PLAIN].into_iter().chain(services.iter().map(String::as_str)).chain([&*web]).collect();
         let plan = plan::for_proxy(&mesh(&documents), &unified("web")).unwrap();
-        plan.outbounds.iter().map(|o| o.names.listener.clone()).collect::<Vec<_>>().join(" ")
+        plan.outgoing.outbounds.iter().map(|o| o.names.listener.clone()).collect::<Vec<_>>().join(" ")
     };
     let port = |server: u8, port: &str| format!("kri_msvc_default_test-zone__test-server-{server}_{port}");
     assert_eq!(
@@ -227,12 +228,12 @@ fn references_to_backends_mean_every_port_and_every_service_that_has_the_labels(
 /// The agent's document of a proxy whose agent answers queries.
 fn records(transparent: &str, traits: &ProxyTraits) -> Option<plan::AgentPart> {
     let plan = planned("Exclusive", transparent, &ProxyTraits { resolver: true, ..traits.clone() });
-    assert_eq!(plan.agent.is_some_and(|agent| agent.with_hostnames), plan.records.is_some());
-    plan.records
+    assert_eq!(plan.own.agent.is_some_and(|agent| agent.with_hostnames), plan.outgoing.records.is_some());
+    plan.outgoing.records
 }
 
 #[test]
-fn agents_are_sent_the_hostnames_that_something_is_offered_under_as_kuma_writes_them() {
+fn agents_are_sent_the_offered_hostnames_as_kuma_writes_them() {
     let part = records("{ reachableServices: [other] }", &traits("web")).unwrap();
     assert_eq!(
         part.body,
@@ -268,7 +269,7 @@ fn twins_of_ipv6_are_sent_only_where_it_is_redirected() {
 
 #[test]
 fn agents_that_answer_no_queries_are_sent_no_hostnames() {
-    assert_eq!(planned("Exclusive", "{}", &traits("web")).records, None);
+    assert_eq!(planned("Exclusive", "{}", &traits("web")).outgoing.records, None);
     let elsewhere = ProxyTraits { work_dir: String::new(), ..traits("web") };
     assert_eq!(records("{}", &elsewhere), None);
     let bound = ProxyTraits { bind_outbounds: true, ..traits("web") };

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use plan::{Lane, Passage, ProxyKind, ProxyTraits, ZoneClass, ZoneImpact, ZoneProxy, ZoneServer};
+use plan::{
+    FilterChain, Impact, ProxyKind, ProxyTraits, ZoneClass, ZonePlan, ZoneProxy, ZoneProxyKind, ZoneServer,
+};
 use resources::{Key, Kind};
 use topology::{Affected, DestinationId, MeshSnapshot};
 
@@ -18,7 +20,7 @@ name: gate
 networking: { address: 127.0.0.8, port: 10002 }
 "#;
 
-/// What comes from other zones: one name in two of them, and where these are entered.
+/// Services from other zones: one name in two of them, and the ingresses of these zones.
 pub const ABROAD: &str = r#"
 type: MeshService
 mesh: default
@@ -67,27 +69,27 @@ spec:
   tls: { enabled: true, verification: { mode: Secured } }
 "#;
 
-fn class(kind: ProxyKind, unified_naming: bool) -> ZoneClass {
+fn class(kind: ZoneProxyKind, unified_naming: bool) -> ZoneClass {
     ZoneClass { kind, unified_naming, ipv6: true, system_ca_path: Some("/etc/ca.pem".into()) }
 }
 
-fn passage(kind: ProxyKind, unified_naming: bool, documents: &[&str]) -> (Arc<MeshSnapshot>, Passage) {
+fn zone_plan(kind: ZoneProxyKind, unified_naming: bool, documents: &[&str]) -> (Arc<MeshSnapshot>, ZonePlan) {
     let mesh = mesh(documents);
-    let passage = class(kind, unified_naming).passage(&mesh);
-    (mesh, passage)
+    let zone_plan = class(kind, unified_naming).plan(&mesh);
+    (mesh, zone_plan)
 }
 
-/// The cluster of each lane, and where it leads.
-fn leads(passage: &Passage) -> Vec<(&str, Vec<String>)> {
+/// The cluster of each chain, and where it leads.
+fn leads(zone_plan: &ZonePlan) -> Vec<(&str, Vec<String>)> {
     let places = |cluster: &str| {
-        let backend = passage.backends.iter().find(|backend| backend.cluster == cluster).unwrap();
+        let backend = zone_plan.backends.iter().find(|backend| backend.cluster == cluster).unwrap();
         backend.endpoints.0.iter().map(|e| format!("{}:{}", e.address, e.port)).collect()
     };
-    passage.lanes.iter().map(|lane| (lane.cluster.as_str(), places(&lane.cluster))).collect()
+    zone_plan.filter_chains.iter().map(|chain| (chain.cluster.as_str(), places(&chain.cluster))).collect()
 }
 
 #[test]
-fn a_zone_proxy_listens_where_its_resource_says_and_offers_its_own_interface_there() {
+fn a_zone_proxy_and_its_own_interface_listen_where_its_resource_says() {
     let mesh = mesh(&[PLAIN, PROXIES]);
     let planned = |kind: ProxyKind, traits: ProxyTraits| {
         let stored = mesh.globals.get(&Key::global(kind.resource(), "gate")).unwrap();
@@ -95,7 +97,8 @@ fn a_zone_proxy_listens_where_its_resource_says_and_offers_its_own_interface_the
     };
     let check = |kind, traits: ProxyTraits, address: &str, name: &str, stats: Option<&str>| {
         let proxy = planned(kind, traits);
-        let (admin, listener) = (proxy.admin.unwrap(), proxy.listener.unwrap());
+        let admin = proxy.admin.unwrap();
+        let listener = proxy.listener.unwrap();
         assert_eq!((admin.address.to_string().as_str(), admin.port), (address, 9901));
         assert_eq!(
             (listener.address.to_string().as_str(), listener.names.listener.as_str()),
@@ -103,17 +106,17 @@ fn a_zone_proxy_listens_where_its_resource_says_and_offers_its_own_interface_the
         );
         assert_eq!(listener.names.listener_stats.as_deref(), stats);
         assert_eq!(listener.greeting, r#"{"proxy":".gate","zone":"east"}"#);
-        assert_eq!(proxy.problems, []);
+        assert_eq!(proxy.findings, []);
     };
-    check(ProxyKind::Ingress, unified("gate"), "127.0.0.7", "self_10001", Some("self_10001"));
-    check(ProxyKind::Egress, unified("gate"), "127.0.0.8", "self_10002", Some("self_10002"));
-    check(ProxyKind::Ingress, traits("gate"), "127.0.0.7", "inbound:127.0.0.7:10001", None);
-    check(ProxyKind::Egress, traits("gate"), "127.0.0.8", "inbound:127.0.0.8:10002", None);
+    check(ProxyKind::INGRESS, unified("gate"), "127.0.0.7", "self_10001", Some("self_10001"));
+    check(ProxyKind::EGRESS, unified("gate"), "127.0.0.8", "self_10002", Some("self_10002"));
+    check(ProxyKind::INGRESS, traits("gate"), "127.0.0.7", "inbound:127.0.0.7:10001", None);
+    check(ProxyKind::EGRESS, traits("gate"), "127.0.0.8", "inbound:127.0.0.8:10002", None);
 }
 
 #[test]
-fn an_ingress_leads_to_the_services_of_its_zone_and_to_what_of_several_zones_is_in_it() {
-    let (_, unified) = passage(ProxyKind::Ingress, true, &[SECURED, BACKEND, ABROAD]);
+fn an_ingress_leads_to_its_zones_services_and_its_part_of_multi_zone_ones() {
+    let (_, unified) = zone_plan(ZoneProxyKind::Ingress, true, &[SECURED, BACKEND, ABROAD]);
     let own = |port: u16| vec![format!("127.0.0.3:{port}")];
     assert_eq!(
         leads(&unified),
@@ -123,14 +126,15 @@ fn an_ingress_leads_to_the_services_of_its_zone_and_to_what_of_several_zones_is_
             ("kri_mzsvc_default___everywhere_http", own(8080)),
         ]
     );
-    let names: Vec<&[String]> = unified.lanes.iter().map(|lane| lane.server_names.as_slice()).collect();
+    let names: Vec<&[String]> =
+        unified.filter_chains.iter().map(|chain| chain.server_names.as_slice()).collect();
     assert_eq!(names[1], ["a601e0c00295a9fbe.backend.80.default.ms", "sni.msvc.default.east.backend.http"]);
     assert!(names[2][0].ends_with(".everywhere.80.default.mzms"), "{names:?}");
-    assert!(unified.lanes.iter().all(|lane| lane.end.is_none()), "nothing is decrypted");
-    assert_eq!((unified.secrets, unified.problems), (None, vec![]));
+    assert!(unified.filter_chains.iter().all(|chain| chain.tls.is_none()), "nothing is decrypted");
+    assert_eq!((unified.secrets, unified.findings), (None, vec![]));
 
-    let (_, legacy) = passage(ProxyKind::Ingress, false, &[SECURED, BACKEND, ABROAD]);
-    let clusters: Vec<&str> = legacy.lanes.iter().map(|lane| lane.cluster.as_str()).collect();
+    let (_, legacy) = zone_plan(ZoneProxyKind::Ingress, false, &[SECURED, BACKEND, ABROAD]);
+    let clusters: Vec<&str> = legacy.filter_chains.iter().map(|chain| chain.cluster.as_str()).collect();
     let expected =
         ["default_backend__east_msvc_9000", "default_backend__east_msvc_80", "default_everywhere___mzsvc_80"];
     assert_eq!(clusters, expected);
@@ -138,15 +142,16 @@ fn an_ingress_leads_to_the_services_of_its_zone_and_to_what_of_several_zones_is_
 
 #[test]
 fn nothing_crosses_zones_without_certificates() {
-    for kind in [ProxyKind::Ingress, ProxyKind::Egress] {
-        assert_eq!(passage(kind, true, &[PLAIN, BACKEND, ABROAD, OUTSIDE]).1, Passage::default());
+    for kind in [ZoneProxyKind::Ingress, ZoneProxyKind::Egress] {
+        assert_eq!(zone_plan(kind, true, &[PLAIN, BACKEND, ABROAD, OUTSIDE]).1, ZonePlan::default());
     }
 }
 
 #[test]
 fn an_egress_leads_to_the_ingress_of_each_zone_and_tells_zones_apart() {
-    let (_, egress) = passage(ProxyKind::Egress, true, &[SECURED, BACKEND, ABROAD]);
-    let (west, south) = ("192.168.0.1:20001".to_owned(), "192.168.0.2:20002".to_owned());
+    let (_, egress) = zone_plan(ZoneProxyKind::Egress, true, &[SECURED, BACKEND, ABROAD]);
+    let west = "192.168.0.1:20001".to_owned();
+    let south = "192.168.0.2:20002".to_owned();
     assert_eq!(
         leads(&egress),
         [
@@ -155,8 +160,8 @@ fn an_egress_leads_to_the_ingress_of_each_zone_and_tells_zones_apart() {
             ("kri_mzsvc_default___everywhere_http", vec![south, west]),
         ]
     );
-    let merged = plan::merged(egress.lanes.iter());
-    let names: Vec<&[String]> = merged.iter().map(|lane| lane.server_names.as_slice()).collect();
+    let merged = plan::merged(egress.filter_chains.iter());
+    let names: Vec<&[String]> = merged.iter().map(|chain| chain.server_names.as_slice()).collect();
     // What both zones accept can lead to one of them only.
     let shared = "a601e0c00295a9fbe.backend.80.default.ms";
     assert_eq!(names[0], ["south.example", shared, "sni.msvc.default.south.backend.http"]);
@@ -165,19 +170,19 @@ fn an_egress_leads_to_the_ingress_of_each_zone_and_tells_zones_apart() {
 
 #[test]
 fn what_clients_dial_wins_over_what_is_merely_accepted() {
-    let lane = |cluster: &str, names: &[&str]| Lane {
+    let chain = |cluster: &str, names: &[&str]| FilterChain {
         server_names: names.iter().map(|&name| name.to_owned()).collect(),
         counted: true,
         cluster: cluster.to_owned(),
         stats: cluster.to_owned(),
         attempts: None,
-        end: None,
+        tls: None,
     };
-    let lanes =
-        [lane("a", &["a.example", "b.example"]), lane("b", &["b.example"]), lane("c", &["b.example"])];
-    let merged = plan::merged(lanes.iter());
+    let filter_chains =
+        [chain("a", &["a.example", "b.example"]), chain("b", &["b.example"]), chain("c", &["b.example"])];
+    let merged = plan::merged(filter_chains.iter());
     let found: Vec<_> =
-        merged.iter().map(|lane| (lane.cluster.as_str(), lane.server_names.clone())).collect();
+        merged.iter().map(|chain| (chain.cluster.as_str(), chain.server_names.clone())).collect();
     assert_eq!(found, [("a", vec!["a.example".to_owned()]), ("b", vec!["b.example".to_owned()])]);
 }
 
@@ -185,13 +190,16 @@ fn what_clients_dial_wins_over_what_is_merely_accepted() {
 fn an_egress_ends_the_mesh_where_it_leads_out_of_it() {
     let through = SECURED.replace("mtls:", "routing: { zoneEgress: true }\nmtls:");
     let check = |mesh: &str, unified: bool, name: &str, secret: &str| {
-        let (_, egress) = passage(ProxyKind::Egress, unified, &[mesh, OUTSIDE, PROXIES]);
-        let [lane] = &egress.lanes[..] else { panic!("{egress:?}") };
+        let (_, egress) = zone_plan(ZoneProxyKind::Egress, unified, &[mesh, OUTSIDE, PROXIES]);
+        let [chain] = &egress.filter_chains[..] else { panic!("{egress:?}") };
         assert_eq!(leads(&egress), [(name, vec!["payments.example:8443".to_owned()])]);
-        let end = lane.end.as_ref().unwrap();
-        assert_eq!((end.name.as_str(), end.security.secrets.identity.as_str()), (name, secret));
-        assert_eq!(egress.secrets.as_ref(), Some(&end.security.secrets));
-        assert_eq!(end.permissions, None);
+        let termination = chain.tls.as_ref().unwrap();
+        assert_eq!(
+            (termination.name.as_str(), &*termination.security.secrets.identity.name()),
+            (name, secret)
+        );
+        assert_eq!(egress.secrets.as_ref(), Some(&termination.security.secrets));
+        assert_eq!(termination.permissions, None);
         let ZoneServer::External(external) = &egress.backends[0].served else { panic!("{egress:?}") };
         assert!(external.tls.is_some());
     };
@@ -202,8 +210,8 @@ fn an_egress_ends_the_mesh_where_it_leads_out_of_it() {
     }
     let forbidden =
         SECURED.replace("mtls:", "routing: { defaultForbidMeshExternalServiceAccess: true }\nmtls:");
-    let (_, egress) = passage(ProxyKind::Egress, true, &[&forbidden, OUTSIDE, PROXIES]);
-    assert!(egress.lanes[0].end.as_ref().unwrap().permissions.as_ref().unwrap().rules.is_empty());
+    let (_, egress) = zone_plan(ZoneProxyKind::Egress, true, &[&forbidden, OUTSIDE, PROXIES]);
+    assert!(egress.filter_chains[0].tls.as_ref().unwrap().permissions.as_ref().unwrap().rules.is_empty());
 }
 
 #[test]
@@ -213,7 +221,7 @@ fn clients_call_what_is_outside_through_the_egress_where_the_mesh_says_so() {
         "outbound: [{ port: 1443, backendRef: { kind: MeshExternalService, name: payments } }]",
     );
     let backend = |mesh: &str| {
-        crate::support::plan(&[mesh, OUTSIDE, PROXIES, &web], &unified("web")).backends.remove(0)
+        crate::support::plan(&[mesh, OUTSIDE, PROXIES, &web], &unified("web")).outgoing.backends.remove(0)
     };
     let called = backend(&through);
     assert_eq!(called.external, None);
@@ -228,29 +236,36 @@ fn a_unified_name_with_a_dot_is_the_same_in_statistics() {
         document.replace("name: http", "name: kumahq.com").replace("name: payments", "name: pay.v1")
     };
     let own = BACKEND.replace("name: http", "name: kumahq.com");
-    for kind in [ProxyKind::Ingress, ProxyKind::Egress] {
-        let (_, passage) = passage(kind, true, &[SECURED, &own, &dotted(ABROAD), &dotted(OUTSIDE), PROXIES]);
-        assert!(passage.lanes.iter().any(|lane| lane.cluster.contains('.')), "{:?}", passage.lanes);
-        for lane in &passage.lanes {
-            assert_eq!(lane.stats, lane.cluster);
+    for kind in [ZoneProxyKind::Ingress, ZoneProxyKind::Egress] {
+        let (_, zone_plan) =
+            zone_plan(kind, true, &[SECURED, &own, &dotted(ABROAD), &dotted(OUTSIDE), PROXIES]);
+        assert!(
+            zone_plan.filter_chains.iter().any(|chain| chain.cluster.contains('.')),
+            "{:?}",
+            zone_plan.filter_chains
+        );
+        for chain in &zone_plan.filter_chains {
+            assert_eq!(chain.stats, chain.cluster);
         }
-        assert!(passage.backends.iter().all(|backend| backend.cluster_stats.is_none()));
+        assert!(zone_plan.backends.iter().all(|backend| backend.cluster_stats.is_none()));
     }
 }
 
 #[test]
 fn a_change_concerns_those_zone_proxies_that_lead_to_what_changed() {
-    let (ingress, egress) = (class(ProxyKind::Ingress, true), class(ProxyKind::Egress, true));
+    let ingress = class(ZoneProxyKind::Ingress, true);
+    let egress = class(ZoneProxyKind::Egress, true);
     let id = |kri: &str| DestinationId::Port(kri.parse().unwrap());
-    let (own, other) = (id("kri_msvc_default_east__a_80"), id("kri_msvc_default_west__a_80"));
+    let own = id("kri_msvc_default_east__a_80");
+    let other = id("kri_msvc_default_west__a_80");
     let of = |id: &DestinationId| Affected { destinations: [id.clone()].into(), ..Affected::default() };
     let endpoints = |id: &DestinationId| Affected { endpoints: [id.clone()].into(), ..Affected::default() };
-    assert_eq!(ingress.impact("east", &of(&own)), ZoneImpact::Everything);
-    assert_eq!(ingress.impact("east", &of(&other)), ZoneImpact::Nothing);
-    assert_eq!(ingress.impact("east", &endpoints(&own)), ZoneImpact::Endpoints([own.clone()].into()));
-    assert_eq!(egress.impact("east", &of(&other)), ZoneImpact::Everything);
+    assert_eq!(ingress.impact("east", &of(&own)), Impact::Everything);
+    assert_eq!(ingress.impact("east", &of(&other)), Impact::Nothing);
+    assert_eq!(ingress.impact("east", &endpoints(&own)), Impact::Endpoints([own.clone()].into()));
+    assert_eq!(egress.impact("east", &of(&other)), Impact::Everything);
     let moved = Affected { zones: [Arc::from("west")].into(), ..Affected::default() };
-    assert_eq!(egress.impact("east", &moved), ZoneImpact::Everything);
-    assert_eq!(ingress.impact("east", &moved), ZoneImpact::Nothing);
+    assert_eq!(egress.impact("east", &moved), Impact::Everything);
+    assert_eq!(ingress.impact("east", &moved), Impact::Nothing);
     assert_eq!(ProxyKind::Sidecar.resource(), Kind::Dataplane);
 }

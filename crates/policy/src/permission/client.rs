@@ -58,7 +58,7 @@ impl Client {
     }
 }
 
-/// What happens to a client.
+/// Decision about a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub effect: Effect,
@@ -67,7 +67,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether the client gets in.
+    /// True if the client may call the inbound.
     pub fn is_allowed(&self) -> bool {
         self.effect != Effect::Deny
     }
@@ -128,7 +128,7 @@ impl ClientMatch {
 }
 
 impl Permissions {
-    /// What happens to the client, and which rule says so.
+    /// Decides about the client, and names the rule behind the decision.
     pub fn decide(&self, client: &Client) -> Decision {
         match self.deciding(client) {
             Some(rule) => Decision { effect: rule.effect, origin: Some(rule.origin.clone()) },
@@ -136,7 +136,7 @@ impl Permissions {
         }
     }
 
-    /// Whether the client gets in when it asks for this server name.
+    /// True if the client may call the inbound with this server name.
     pub fn allow(&self, client: &Client, asked: Option<&str>) -> bool {
         let deciding = self.rules.iter().find(|rule| rule.client.matches_asking(client, asked));
         deciding.is_some_and(|rule| rule.effect != Effect::Deny)

@@ -30,7 +30,7 @@ const MAX_LACKING: usize = 2;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NearMiss {
     pub policy: Kri,
-    /// What it wants, and what there is instead.
+    /// Explains the requirement of the permission and what was found instead.
     pub reason: String,
 }
 
@@ -43,7 +43,8 @@ pub fn near_misses<'p>(
     selector: &PolicySelector<'_>,
 ) -> Vec<NearMiss> {
     let miss = |policy: &'p Arc<Resource>| {
-        let (spec, kri) = (policy.spec.get::<MeshTrafficPermission>()?, policy.kri("")?);
+        let spec = policy.spec.get::<MeshTrafficPermission>()?;
+        let kri = policy.kri("")?;
         if policy.label(labels::EFFECT) == Some("shadow") {
             return None;
         }
@@ -51,7 +52,8 @@ pub fn near_misses<'p>(
         lists.add(&kri, spec);
         let rules = lists.in_order();
         let mut allows = rules.iter().filter(|rule| rule.effect != Effect::Deny).map(|rule| &rule.client);
-        let (name, lets_in) = (policy.display_name(), allows.clone().any(|allowed| allowed.matches(client)));
+        let name = policy.display_name();
+        let lets_in = allows.clone().any(|allowed| allowed.matches(client));
         let reason = match (selector.selects_inbound(policy, server, inbound), lets_in) {
             (true, false) => allows.find_map(|allowed| of_client(name, allowed, client)),
             (false, true) => of_server(name, policy.spec.target_ref()??, server, inbound),
@@ -62,7 +64,7 @@ pub fn near_misses<'p>(
     policies.into_iter().filter_map(miss).take(MAX).collect()
 }
 
-/// What a server lacks that a reference wants.
+/// Explains what the server lacks to match a reference.
 fn of_server(policy: &str, top: &TargetRef, server: &Resource, inbound: &Inbound) -> Option<String> {
     let whose = server.display_name();
     let named = top.name.as_deref().is_some_and(|name| !name.is_empty());
@@ -70,9 +72,10 @@ fn of_server(policy: &str, top: &TargetRef, server: &Resource, inbound: &Inbound
         K::Dataplane if !named => {
             let wanted: BTreeMap<&str, &str> = pairs(top.labels.iter().flatten());
             let lacking = Lacking::of(&wanted, |key| server.label(key).into_iter().collect());
-            match lacking.is_empty() {
-                false => lacking.told(&wanted, policy, whose, "label"),
-                true => other_section(policy, top, whose, inbound),
+            if lacking.is_empty() {
+                other_section(policy, top, whose, inbound)
+            } else {
+                lacking.told(&wanted, policy, whose, "label")
             }
         }
         K::MeshSubset | K::MeshServiceSubset => {
@@ -94,7 +97,7 @@ fn other_section(policy: &str, top: &TargetRef, whose: &str, inbound: &Inbound) 
         .then(|| format!("{policy} is for port {wanted} only; {whose} is called at port {called}"))
 }
 
-/// What a client lacks that a rule allows.
+/// Explains what the client lacks to match a rule that allows.
 fn of_client(policy: &str, allowed: &ClientMatch, client: &Client) -> Option<String> {
     match allowed {
         ClientMatch::Tags(tags) => {
@@ -113,7 +116,8 @@ fn of_client(policy: &str, allowed: &ClientMatch, client: &Client) -> Option<Str
 
 /// The same workload elsewhere: in another trust domain, or in another namespace of the same one.
 fn are_alike(wanted: &SpiffeId, own: &SpiffeId) -> bool {
-    let (wanted, own) = (wanted.to_string(), own.to_string());
+    let wanted = wanted.to_string();
+    let own = own.to_string();
     let parts = |id: &str| {
         let (domain, path) = id.strip_prefix("spiffe://")?.split_once('/')?;
         Some((domain.to_owned(), path.to_owned()))
@@ -168,7 +172,8 @@ impl<'a> Lacking<'a> {
 
 /// Written in another case, or with something behind it.
 fn is_close(wanted: &str, present: &str) -> bool {
-    let (wanted, present) = (wanted.to_lowercase(), present.to_lowercase());
+    let wanted = wanted.to_lowercase();
+    let present = present.to_lowercase();
     wanted.starts_with(&present) || present.starts_with(&wanted)
 }
 
@@ -187,7 +192,7 @@ mod tests {
         Arc::new(testkit::resource::stored(Key::new(kind, "default", name), labels, spec))
     }
 
-    /// What is said of one permission when `web` calls `backend-1`, which has these labels.
+    /// Checks the near miss of one permission when `web` calls `backend-1`, which has these labels.
     fn check(labels: &[(&str, &str)], target: Value, spec: Value, expect: Option<&str>) {
         let tags = json!({ "kuma.io/service": "backend", "version": "v1" });
         let inbound = json!({ "port": 80, "name": "http", "tags": tags });

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use policy::{Conf, Merged, conf};
+use policy::{Conf, MergedPolicy, conf};
 use resources::{
     kinds::mesh_timeout,
     naming::Kri,
@@ -19,13 +19,13 @@ fn confs(values: &[Value]) -> Vec<Arc<Conf>> {
     named.map(|(name, value)| Conf::new(kri(&name), value.clone())).collect()
 }
 
-fn one(values: &[Value], shape: Shape) -> Arc<Merged> {
+fn one(values: &[Value], shape: Shape) -> Arc<MergedPolicy> {
     let merged = conf::merged(&confs(values), shape);
     assert_eq!(merged.len(), 1);
     merged[0].clone()
 }
 
-fn merged(values: &[Value]) -> Arc<Merged> {
+fn merged(values: &[Value]) -> Arc<MergedPolicy> {
     one(values, Shape::default())
 }
 
@@ -58,7 +58,7 @@ fn null_removes_and_a_scalar_replaces_an_object() {
 }
 
 #[test]
-fn rules_with_equal_matches_merge_and_are_from_the_highest_of_their_policies() {
+fn rules_with_equal_matches_merge_under_their_highest_policy() {
     let entry = |key: &str, conf: Value| json!({"matches": key, "default": conf});
     let values = [
         json!({"rules": [entry("L", json!({"A": true})), entry("L", json!({"B": true}))], "other": ["kept"]}),
@@ -87,7 +87,7 @@ fn rules_that_replace_are_from_the_policy_that_has_the_last_word() {
 }
 
 #[test]
-fn rules_of_routes_come_from_the_highest_precedence_to_the_lowest_each_policy_in_its_own_order() {
+fn rules_of_routes_come_by_falling_precedence_then_in_policy_order() {
     let entry = |key: &str, by: &str| json!({"matches": [key], "default": {"by": by}});
     let values = [
         json!({"rules": [entry("a", "low"), entry("b", "low"), entry("c", "low")]}),

@@ -46,7 +46,7 @@ fn narrower_kinds_override_wider_ones() {
 }
 
 #[test]
-fn dataplanes_by_name_override_those_by_labels_and_sections_override_whole_proxies() {
+fn names_override_labels_and_sections_override_whole_proxies() {
     ascending(&[
         (json!({"kind": "Dataplane"}), ZONE, "a"),
         (json!({"kind": "Dataplane", "labels": {"app": "x"}}), ZONE, "b"),

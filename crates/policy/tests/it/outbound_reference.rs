@@ -21,7 +21,7 @@ pub struct Written {
     pub spec: Value,
 }
 
-/// What is asked: the requests of a route to a destination, or all traffic to it.
+/// The traffic in question: the requests of a route to a destination, or all traffic to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Question {
     pub route: Option<&'static str>,
@@ -214,7 +214,7 @@ impl Written {
         self.labels.iter().find(|(name, _)| *name == wanted).map_or("", |(_, value)| value)
     }
 
-    /// Whether the proxy is among those it selects.
+    /// True if the policy selects the proxy.
     fn selects(&self) -> bool {
         let top = &self.spec["targetRef"];
         let fits = |field: &str, allowed: &str| top[field].is_null() || top[field] == *allowed;
@@ -232,7 +232,7 @@ impl Written {
     }
 }
 
-/// How narrow a conf is: the last of these that any entry has decides which entries count.
+/// Precision of a conf: the last of these that any entry has decides which entries count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Mesh,
@@ -273,7 +273,7 @@ fn level(policy: &Written, target: &Value, question: Question) -> Option<Level> 
     }
 }
 
-/// What an entry's precedence is: that of its policy, then of its own target, then of its policy's name.
+/// Precedence of an entry: that of its policy, then of its own target, then of its policy's name.
 fn rank(policy: &Written, target: &Value) -> impl Ord + use<> {
     let kinds = [
         "Mesh",
@@ -299,7 +299,7 @@ fn rank(policy: &Written, target: &Value) -> impl Ord + use<> {
     (of_kind(policy.top()), precise, origin, own, section, std::cmp::Reverse(policy.name.clone()))
 }
 
-/// What the policies of a kind add up to, and the entries this is from, lowest precedence first.
+/// Merges the policies of a kind, and returns the entries behind the result, lowest precedence first.
 pub fn conf(policies: &[Written], kind: &str, question: Question) -> Option<(Value, Vec<String>)> {
     let selecting = policies.iter().filter(|policy| policy.kind == kind && policy.selects());
     let mut entries: Vec<(&Written, usize, &Value, Level)> = Vec::new();

@@ -214,8 +214,10 @@ fn a_policy_with_a_route_at_the_top_is_about_the_requests_of_that_route() {
         let rule = found.for_route(&kri(route), &kri(destination)).unwrap();
         (rule.merged()[0].conf.clone(), origins(rule.origins()))
     };
-    let (backend, shop) = ("kri_msvc_default___backend_81", "kri_extsvc_default___shop_80");
-    let (r, other) = ("kri_mhttpr_default___r_rule_0", "kri_mhttpr_default___other_rule_0");
+    let backend = "kri_msvc_default___backend_81";
+    let shop = "kri_extsvc_default___shop_80";
+    let r = "kri_mhttpr_default___r_rule_0";
+    let other = "kri_mhttpr_default___other_rule_0";
     let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     assert_eq!(asked(r, backend), (conf("3s"), named(&["all#0", "in-to#0", "at-top#0"])));
     assert_eq!(asked(r, shop), (conf("4s"), named(&["all#0", "in-to#0", "at-top#0", "at-top#1"])));
@@ -360,7 +362,7 @@ fn destinations_known_by_their_tag_inherit_from_the_mesh_too() {
 }
 
 #[test]
-fn policies_that_speak_of_routes_do_not_reach_destinations_known_by_their_tag() {
+fn policies_of_routes_do_not_reach_destinations_known_by_tag() {
     let policy = timeout(
         "t",
         &[],
@@ -373,7 +375,7 @@ fn policies_that_speak_of_routes_do_not_reach_destinations_known_by_their_tag() 
 }
 
 #[test]
-fn a_policy_with_a_route_at_the_top_reaches_requests_of_the_route_to_destinations_known_by_their_tag() {
+fn a_policy_of_a_route_reaches_its_requests_to_destinations_by_tag() {
     let to_all = |conf: Value| json!([{"targetRef": {"kind": "Mesh"}, "default": conf}]);
     let top = json!({"kind": "MeshHTTPRoute", "name": "r"});
     let policies = [
@@ -388,7 +390,7 @@ fn a_policy_with_a_route_at_the_top_reaches_requests_of_the_route_to_destination
 }
 
 #[test]
-fn a_name_in_a_policy_of_a_zone_means_a_service_of_the_zone_or_else_one_of_global() {
+fn a_policy_of_a_zone_names_a_service_of_the_zone_or_else_of_global() {
     let external = |name: &str, with: &[(&str, &str)]| {
         resource(Kind::MeshExternalService, name, with, json!({"match": {"port": 80}}))
     };

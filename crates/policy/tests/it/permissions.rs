@@ -101,7 +101,8 @@ fn sections_of_a_dataplane_have_their_own_permissions() {
         ),
         mtp("secondary", json!({"targetRef": section("secondary-port"), "from": [anyone("Deny")]})),
     ];
-    let (main, secondary) = (resolve(&policies, &server, 0), resolve(&policies, &server, 1));
+    let main = resolve(&policies, &server, 0);
+    let secondary = resolve(&policies, &server, 1);
     decides(&main, &named("orders"), Shadow, "main#1");
     decides(&main, &named("other"), Allow, "main#0");
     decides(&secondary, &named("orders"), Deny, "secondary#0");
@@ -143,7 +144,9 @@ fn entries_about_different_tags_are_still_taken_in_order() {
             tagged(json!({"env": "dev"}), "Allow")
         ]}),
     )]);
-    let (env, version, zone) = (("env", "dev"), ("version", "v1"), ("kuma.io/zone", "us-east"));
+    let env = ("env", "dev");
+    let version = ("version", "v1");
+    let zone = ("kuma.io/zone", "us-east");
     for (tags, effect, rule) in [
         (vec![env, version, zone], Allow, "p#2"),
         (vec![version, zone], Deny, "p#1"),

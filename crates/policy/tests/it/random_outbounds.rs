@@ -1,4 +1,4 @@
-//! What policies say about destinations, against a reference that shares no code with the resolver.
+//! Random policies for destinations, against a reference that shares no code with the resolver.
 
 use std::sync::Arc;
 
@@ -59,7 +59,9 @@ fn random_policies_about_calls_add_up_as_in_a_naive_reading() {
     );
     let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
     let mut rng = StdRng::seed_from_u64(20_261_116);
-    let (mut something, mut of_several, mut of_routes) = (0, 0, 0);
+    let mut something = 0;
+    let mut of_several = 0;
+    let mut of_routes = 0;
     for case in 0..1500 {
         let written = random_policies(&mut rng);
         let policies: Vec<Arc<Policy>> = written.iter().map(stored).collect();

@@ -154,7 +154,7 @@ pub fn random_client(rng: &mut StdRng) -> Client {
     client
 }
 
-/// What the reference knows about the inbound.
+/// The inbound as the reference knows it.
 pub struct Server<'a> {
     /// Empty where it has none.
     pub name: &'a str,
@@ -239,7 +239,7 @@ pub fn is_match(wanted: &Value, client: &Client) -> bool {
     identity && (sni.is_null() || client.sni.as_deref() == sni["value"].as_str())
 }
 
-/// What a naive reading of the policies says of a client.
+/// Decides about a client by a naive reading of the policies.
 pub fn decide(policies: &[Policy], server: &Server<'_>, client: &Client) -> Effect {
     let mut policies: Vec<&Policy> = policies.iter().filter(|policy| applies(policy, server)).collect();
     // The one with the last word comes last.
@@ -248,7 +248,10 @@ pub fn decide(policies: &[Policy], server: &Server<'_>, client: &Client) -> Effe
 }
 
 fn in_order(policies: &[&Policy], client: &Client) -> Effect {
-    let (mut deny, mut shadow, mut allow, mut last) = (false, false, false, Effect::Deny);
+    let mut deny = false;
+    let mut shadow = false;
+    let mut allow = false;
+    let mut last = Effect::Deny;
     for Policy { spec, .. } in policies {
         for rule in spec["rules"].as_array().into_iter().flatten() {
             let any = |list: &str| {

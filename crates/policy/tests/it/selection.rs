@@ -208,7 +208,8 @@ fn a_policy_on_a_route_selects_the_proxies_of_the_route() {
     let timeout = |route| {
         resource(Kind::MeshTimeout, "t", &[], json!({"targetRef": {"kind": "MeshHTTPRoute", "name": route}}))
     };
-    let (routes, api) = ([route], proxy("api-1", &[&[("kuma.io/service", "web-api")]]));
+    let routes = [route];
+    let api = proxy("api-1", &[&[("kuma.io/service", "web-api")]]);
     let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
     assert_eq!(selector.select(&timeout("http-route-1"), &api).inbounds, [0]);
     assert!(selector.select(&timeout("unknown"), &api).is_empty());
@@ -284,7 +285,7 @@ fn policies_of_another_mesh_do_not_apply() {
 }
 
 #[test]
-fn whoever_stands_for_all_sidecars_of_a_zone_obeys_what_is_for_all_of_them() {
+fn a_proxy_for_all_sidecars_of_a_zone_obeys_policies_for_all_of_them() {
     let check = |with: &[(&str, &str)], top: Value, expect: bool| {
         let policy = Arc::new(Policy::of(policy(with, top.clone())).unwrap());
         let found = PolicySelector::default().for_every_sidecar([&policy], "east");

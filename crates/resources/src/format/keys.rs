@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// What stands in place of a key.
+/// Placeholder shown instead of a key.
 pub const HIDDEN: &str = "(not shown: it may be a key)";
 
 /// From this length on, letters without a break may be an encoded key.
@@ -36,7 +36,7 @@ fn without_blocks(text: &str) -> Cow<'_, str> {
     if rest.len() == text.len() { Cow::Borrowed(text) } else { Cow::Owned(out + rest) }
 }
 
-/// Where the first private key in PEM begins, and how long it is.
+/// Returns start and length of the first private key in PEM.
 fn first_block(text: &str) -> Option<(usize, usize)> {
     let mut from = 0;
     loop {
@@ -67,13 +67,13 @@ fn without_runs(text: &str) -> Cow<'_, str> {
     if copied == 0 { Cow::Borrowed(text) } else { Cow::Owned(out + text.get(copied..).unwrap_or_default()) }
 }
 
-/// Whether a run of base64 begins as a sequence in DER does, which every key is, or as PEM does.
+/// True for base64 that begins like a DER sequence, as every key does, or like PEM.
 fn encodes_key(run: &str) -> bool {
     let is_der = run.starts_with('M') && matches!(run.as_bytes().get(1), Some(b'A'..=b'I'));
     run.len() >= SHORTEST && (is_der || run.starts_with(ENCODED_PEM))
 }
 
-/// Whether a line has letters without a break that are as long as those of an encoded key.
+/// True for lines with a run of base64 letters as long as an encoded key.
 pub(super) fn has_long_run(line: &str) -> bool {
     runs(line).any(|run| run.text.len() >= SHORTEST)
 }

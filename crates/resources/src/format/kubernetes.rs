@@ -1,10 +1,10 @@
 //! The Kubernetes form: `apiVersion`, `kind`, `metadata`, then `spec`.
 //!
-//! What differs from the Universal form is where the mesh stands (label `kuma.io/mesh` for kinds in
-//! spec form, a field `mesh` beside the metadata for the older ones), that some labels are kept as
-//! annotations, and that a name has a namespace. The namespace is part of the name inside the
-//! control plane (`web.demo`); the system namespace, where resources without one live, is not.
-//! Secrets and Configs are Kubernetes' own `Secret` and `ConfigMap`.
+//! Three things differ from the Universal form: the place of the mesh (label `kuma.io/mesh` for kinds in spec
+//! form, a field `mesh` beside the metadata for the older ones), some labels that are kept as annotations,
+//! and names, which have a namespace. The namespace is part of the name inside the control plane
+//! (`web.demo`); the system namespace, for resources without one, is not. Secrets and Configs are Kubernetes'
+//! own `Secret` and `ConfigMap`.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub const API_VERSION: &str = "kuma.io/v1alpha1";
-/// Where resources live that belong to no workload's namespace.
+/// Namespace of resources that belong to no workload's namespace.
 pub const SYSTEM_NAMESPACE: &str = "kuma-system";
 
 const SECRET_TYPE: &str = "system.kuma.io/secret";
@@ -26,7 +26,7 @@ const GLOBAL_SECRET_TYPE: &str = "system.kuma.io/global-secret";
 const KEPT_AS_ANNOTATIONS: [&str; 3] =
     [labels::DISPLAY_NAME, labels::WORKLOAD, "k8s.kuma.io/service-account"];
 
-/// What the Kubernetes API server writes into `metadata`: accepted and ignored.
+/// Fields that the Kubernetes API server writes into `metadata`: accepted and ignored.
 const SERVER_METADATA: [&str; 10] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -256,7 +256,7 @@ fn split_name(draft: &Draft) -> (&str, Option<&str>) {
     split.unwrap_or((name, None))
 }
 
-/// Whether a kind's objects live in a namespace.
+/// True for kinds with objects in a namespace.
 pub fn is_namespaced(kind: Kind) -> bool {
     match kind {
         Kind::Dataplane

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 
 /// A place in the input that names a variable without a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingVariable {
     pub name: String,
     pub line: usize,
     pub column: usize,
 }
 
 /// The text with every variable replaced, or all variables without a value.
-pub fn render(text: &str, vars: &BTreeMap<String, String>) -> Result<String, Vec<Missing>> {
+pub fn render(text: &str, vars: &BTreeMap<String, String>) -> Result<String, Vec<MissingVariable>> {
     if vars.is_empty() {
         return Ok(text.to_owned());
     }
@@ -23,11 +23,11 @@ pub fn render(text: &str, vars: &BTreeMap<String, String>) -> Result<String, Vec
 }
 
 /// Every place that names a variable, for a text that was read without values and turned out to be wrong.
-pub fn variables(text: &str) -> Vec<Missing> {
+pub fn variables(text: &str) -> Vec<MissingVariable> {
     fill(text, &BTreeMap::new()).1
 }
 
-fn fill(text: &str, vars: &BTreeMap<String, String>) -> (String, Vec<Missing>) {
+fn fill(text: &str, vars: &BTreeMap<String, String>) -> (String, Vec<MissingVariable>) {
     let mut out = String::with_capacity(text.len());
     let mut missing = Vec::new();
     let mut rest = text;
@@ -60,17 +60,17 @@ fn placeholder(opened: &str) -> Option<(&str, usize)> {
     plain.then_some((name, open.len() + end + close.len()))
 }
 
-impl std::fmt::Display for Missing {
+impl std::fmt::Display for MissingVariable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Missing { name, line, column } = self;
+        let MissingVariable { name, line, column } = self;
         write!(f, "{line}:{column}: no value for {{{{ {name} }}}}; pass -v {name}=…")
     }
 }
 
-fn locate(text: &str, offset: usize, name: &str) -> Missing {
+fn locate(text: &str, offset: usize, name: &str) -> MissingVariable {
     let before = &text[..offset];
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    Missing {
+    MissingVariable {
         name: name.to_owned(),
         line: before.matches('\n').count() + 1,
         column: before[line_start..].chars().count() + 1,
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_variable_without_a_value_is_named_with_its_place() {
         let missing = render("a: 1\nb: {{ port }}\n", &vars(&[("x", "1")])).unwrap_err();
-        assert_eq!(missing, [Missing { name: "port".to_owned(), line: 2, column: 4 }]);
+        assert_eq!(missing, [MissingVariable { name: "port".to_owned(), line: 2, column: 4 }]);
         assert_eq!(variables("a: {{ .x }}\nb: {{ port }}\n"), missing);
     }
 }

@@ -16,9 +16,9 @@ use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, SnippetMode, Spanne
 
 use super::keys::{self, HIDDEN, has_long_run};
 
-/// How deep mappings and lists may be nested; no resource comes near it.
+/// Limit of nested mappings and lists; no resource comes near it.
 pub const MAX_DEPTH: usize = 64;
-/// How large one text may be.
+/// Limit of the size of one text.
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 const MAX_DOCUMENTS: usize = 200_000;
@@ -35,7 +35,7 @@ pub struct Document {
     pub line: usize,
 }
 
-/// Why a text is not YAML, and where. Line and column count from 1; 0 means the whole text.
+/// Reason that a text is not YAML, and its position. Line and column count from 1; 0 means the whole text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub message: String,
@@ -130,7 +130,8 @@ fn locate(text: &str, error: &serde_saphyr::Error) -> Error {
     let column = usize::try_from(location.column()).unwrap_or_default();
     let suffix = format!(" at line {line}, column {column}");
     let mut message = rendered.strip_suffix(&suffix).unwrap_or(&rendered).to_owned();
-    let (mut line, mut column) = (line, column);
+    let mut line = line;
+    let mut column = column;
     if message.contains("found a tab")
         && let Some((tab_line, tab_column)) = indenting_tab(text, line)
     {

@@ -1,4 +1,4 @@
-//! What control planes record about connections, and counts of resources.
+//! Records of connections to control planes, and counts of resources.
 
 pub mod dataplane_insight;
 pub mod mesh_insight;

@@ -1,4 +1,4 @@
-//! What kinds are made of: types of fields, and the checks that many kinds share. No kind is here.
+//! Parts of kinds: types of fields, and the checks that many kinds share. No kind is here.
 
 pub(crate) mod checks;
 pub(crate) mod go_template;

@@ -1,4 +1,4 @@
-//! What proxies call, and the names it is called by.
+//! Destinations of proxies, and their names.
 
 pub mod hostname_generator;
 pub mod mesh_external_service;

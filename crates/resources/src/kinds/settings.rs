@@ -1,4 +1,4 @@
-//! What a control plane keeps for itself and for its meshes: settings and secrets.
+//! Settings and secrets that a control plane keeps for itself and for its meshes.
 
 pub mod config;
 pub mod secret;

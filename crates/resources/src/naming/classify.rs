@@ -1,6 +1,6 @@
 use super::{Kri, LegacyName, SelfName, SystemName};
 
-/// What the name of a proxy's object says.
+/// Scheme of the name of a proxy's object, with its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Class {
     Kri(Kri),

@@ -1,4 +1,4 @@
-//! Which strings are DNS labels, DNS names and Kubernetes label keys and values.
+//! Rules of DNS labels, DNS names and Kubernetes label keys and values.
 //!
 //! The `…_errors` functions return the messages Kubernetes prints for the same mistakes, so that a
 //! user meets one wording everywhere; an empty list means the value is valid.
@@ -16,7 +16,7 @@ const QUALIFIED_NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const QUALIFIED_NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', \
      and must start and end with an alphanumeric character";
 
-/// What is wrong with a value as a lower-case RFC 1123 label.
+/// Violations of the rules of a lower-case RFC 1123 label.
 pub fn rfc1123_label_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     check_length(value, LABEL_MAX, &mut errors);
@@ -35,7 +35,7 @@ pub fn rfc1123_label_errors(value: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with a value as a lower-case RFC 1123 subdomain.
+/// Violations of the rules of a lower-case RFC 1123 subdomain.
 pub fn rfc1123_subdomain_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     check_length(value, HOSTNAME_MAX, &mut errors);
@@ -50,7 +50,7 @@ pub fn rfc1123_subdomain_errors(value: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with a value as an RFC 1035 label, which unlike RFC 1123 starts with a letter.
+/// Violations of the rules of an RFC 1035 label, which unlike RFC 1123 starts with a letter.
 pub fn rfc1035_label_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     check_length(value, LABEL_MAX, &mut errors);
@@ -65,7 +65,7 @@ pub fn rfc1035_label_errors(value: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with a value as the key of a Kubernetes label (`example.com/name` or `name`).
+/// Violations of the rules of a Kubernetes label's key (`example.com/name` or `name`).
 pub fn qualified_name_errors(value: &str) -> Vec<String> {
     let explain = || mismatch(QUALIFIED_NAME_RULE, QUALIFIED_NAME, &["MyName", "my.name", "123-abc"]);
     let (prefix, name) = match value.split_once('/') {
@@ -97,7 +97,7 @@ pub fn qualified_name_errors(value: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with a value as the value of a Kubernetes label.
+/// Violations of the rules of a Kubernetes label's value.
 pub fn label_value_errors(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     check_length(value, LABEL_MAX, &mut errors);
@@ -124,7 +124,7 @@ pub fn is_rfc1035_label(value: &str) -> bool {
     is_rfc1123_label(value) && value.starts_with(|c: char| c.is_ascii_lowercase())
 }
 
-/// Whether a value can stand where a host name is expected and is not an IP address.
+/// True for values that can stand in place of a host name and are not an IP address.
 ///
 /// Laxer than RFC 1123, as users' existing resources rely on it: upper case, underscores and one
 /// closing dot or underscore are accepted.

@@ -93,7 +93,7 @@ impl fmt::Display for ShortName {
 #[derive(Debug, Clone, Eq)]
 pub struct Kri(Arc<Fields>);
 
-/// What a KRI consists of.
+/// Parts of a KRI.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fields {
     pub short: ShortName,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{SelfName, self_name::PASSTHROUGHS};
 use crate::{Resource, Spec};
 
-/// What ends the name of an object in what Envoy writes, apart from the dots inside.
+/// Characters that end the name of an object in Envoy's output, apart from the dots inside.
 const ENDS: [char; 5] = ['"', ':', '\n', ' ', '\r'];
 
 /// The names of one proxy that Kuma spells otherwise.
@@ -37,8 +37,8 @@ impl KumaSpelling {
         self.0.get(name).map_or(name, String::as_str)
     }
 
-    /// What Envoy wrote, in text or in JSON, with Kuma's spelling wherever one of the names stands alone, in quotes, or
-    /// between the dots of a statistic.
+    /// Rewrites Envoy's output, text or JSON, to Kuma's spelling of each name that stands alone, in quotes,
+    /// or between the dots of a statistic.
     pub fn text(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len() + text.len() / 8);
         let mut written = 0;

@@ -39,7 +39,7 @@ const OF_POLICIES: &[(&str, Renaming)] = &[
     ("_kuma:metrics:opentelemetry:", system::metrics_to_opentelemetry),
 ];
 
-/// What an old name refers to.
+/// Object that an old name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LegacyName {
     /// `inbound:<ip>:<port>`: listener of an inbound.
@@ -178,8 +178,8 @@ pub fn tracing(system: system::Tracing) -> String {
     format!("meshtrace:{system}")
 }
 
-/// What MeshPassthrough lets through: a chain of filters and a cluster. It is called the same in both schemes.
-/// Hosts that requests ask for share the chain of their port, which has no value.
+/// Names what MeshPassthrough lets through: a filter chain and a cluster. Both schemes use this name. Hosts
+/// that requests ask for share the filter chain of their port, which has no value.
 pub fn passthrough_match(protocol: &str, value: Option<&str>, port: Option<u16>) -> String {
     let port = port.map_or("*".to_owned(), |port| port.to_string());
     match value {

@@ -53,7 +53,7 @@ impl fmt::Display for SectionName {
     }
 }
 
-/// How a port is named in KRIs and policies, before it is known whether that is a valid section name.
+/// Name of a port in KRIs and policies, before it is checked as a section name.
 pub fn name_or_port(name: Option<&str>, port: u32) -> String {
     name.filter(|name| !name.is_empty()).map_or_else(|| port.to_string(), str::to_owned)
 }
@@ -69,18 +69,19 @@ pub fn violation(section: &str) -> Option<&'static str> {
     named_violation(section)
 }
 
-/// What is wrong with the name a user gave a port, and what is allowed instead.
+/// Explains the mistake in a port's name, and the names that are allowed.
 pub fn complaint(section: &str) -> Option<String> {
     violation(section).map(|reason| format!("{section:?} is not a section name: {reason}; {ALLOWED}"))
 }
 
-/// Which of the parts of one resource, each with its name and its port, have a name that is another's
-/// section name already, and whose: both would have one KRI.
+/// Finds parts of one resource, given as name and port, with a name that is already the section name of
+/// another part, and returns both indexes: they would have one KRI.
 ///
 /// Only a given name can be wrong. Parts without a name that share their port are not reported here: Kuma
 /// accepts them.
 pub fn clashes<'a>(parts: impl IntoIterator<Item = (&'a str, u32)>) -> BTreeMap<usize, usize> {
-    let (mut by_port, mut named) = (HashMap::new(), Vec::new());
+    let mut by_port = HashMap::new();
+    let mut named = Vec::new();
     for (i, (name, port)) in parts.into_iter().enumerate() {
         if name.is_empty() {
             by_port.entry(port.to_string()).or_insert(i);
@@ -88,7 +89,8 @@ pub fn clashes<'a>(parts: impl IntoIterator<Item = (&'a str, u32)>) -> BTreeMap<
             named.push((i, name));
         }
     }
-    let (mut by_name, mut clashes) = (HashMap::new(), BTreeMap::new());
+    let mut by_name = HashMap::new();
+    let mut clashes = BTreeMap::new();
     for (i, name) in named {
         let other = by_port.get(name).copied().unwrap_or_else(|| *by_name.entry(name).or_insert(i));
         if other != i {

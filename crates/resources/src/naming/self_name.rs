@@ -23,7 +23,7 @@ impl IpVersion {
     }
 }
 
-/// Which way traffic flows, seen from the proxy's workload.
+/// Direction of traffic, seen from the proxy's workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
     Inbound,
@@ -47,8 +47,8 @@ pub(super) const PASSTHROUGHS: [(IpVersion, Direction); 4] = [
     (IpVersion::V6, Direction::Outbound),
 ];
 
-/// What Kuma 2.14 puts before the section: of a sidecar, of an ingress and an egress, and of listeners of Dataplanes
-/// that are either.
+/// Prefixes of Kuma 2.14 before the section: of a sidecar, of an ingress and an egress, and of listeners of
+/// Dataplanes that are either.
 const SHIPPED: [&str; 5] = ["inbound_dp_", "inbound_zi_", "inbound_ze_", "zoneingress_dp_", "zoneegress_dp_"];
 
 /// The name of an object inside one proxy: listener, cluster, route configuration and their statistics.

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_has_its_name_below_the_domain_and_one_with_dots_for_underscores() {
+    fn a_service_has_its_name_and_one_with_dots_below_the_domain() {
         let hosts = ServiceHosts::default();
         let names = |service: &str| hosts.of(service).into_iter().collect::<Vec<_>>();
         assert_eq!(names("backend"), ["backend.mesh"]);

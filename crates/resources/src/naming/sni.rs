@@ -10,9 +10,9 @@ mod in_resource;
 mod of_kri;
 mod tags;
 
-pub use decode::{Decoded, Hashed, decode};
+pub use decode::{DecodedSni, HashedSni, decode};
 pub use hashed::{hashed, sni_name};
-pub use in_resource::{Accepted, Form, Formats, OfZone, Owner, Place, accepted};
+pub use in_resource::{AcceptedSni, Form, Formats, OfZone, Owner, OwnerLocation, accepted};
 pub use of_kri::{from_kri, to_kri, violations};
 pub use tags::{from_tags, to_tags};
 
@@ -26,7 +26,7 @@ const DESTINATIONS: [(Kind, &str, &str); 3] = [
     (Kind::MeshMultiZoneService, "mzsvc", "mzms"),
 ];
 
-/// Whether traffic can be sent to resources of this type.
+/// True for types of resources that receive traffic.
 pub fn is_destination(short: ShortName) -> bool {
     DESTINATIONS.iter().any(|(_, known, _)| *known == short.as_str())
 }

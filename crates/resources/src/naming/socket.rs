@@ -20,17 +20,17 @@ pub fn access_log(work_dir: &str, proxy: &str, mesh: &str) -> String {
     path(work_dir, &format!("kuma-al-{proxy}-{mesh}"))
 }
 
-/// Where the agent answers with metrics.
+/// Socket on which the agent serves metrics.
 pub fn metrics(work_dir: &str, proxy: &str, mesh: &str) -> String {
     path(work_dir, &format!("kuma-mh-{proxy}-{mesh}"))
 }
 
-/// Where Envoy hands out what the control plane has for the agent.
+/// Socket on which Envoy serves the control plane's configuration for the agent.
 pub fn configuration(work_dir: &str) -> String {
     path(work_dir, "kuma-mesh-metric-config")
 }
 
-/// Where Envoy takes what the agent has for a collector of OpenTelemetry.
+/// Socket on which Envoy receives the agent's data for an OpenTelemetry collector.
 pub fn collector(work_dir: &str, backend: &str) -> String {
     path(work_dir, &format!("kuma-otel-{backend}"))
 }

@@ -74,7 +74,7 @@ impl SpiffePrefix {
         id.0.starts_with(&*self.0)
     }
 
-    /// Whether every identity that starts like `narrower` starts like this one.
+    /// True if this prefix covers every identity that `narrower` covers.
     pub fn includes(&self, narrower: &SpiffePrefix) -> bool {
         narrower.0.starts_with(&*self.0)
     }
@@ -84,14 +84,14 @@ impl SpiffePrefix {
     }
 }
 
-/// How a certificate names a tag; a service also has a [`SpiffeId`].
+/// URI of a tag in a certificate; a service also has a [`SpiffeId`].
 pub fn tag_uri(tag: &str, value: &str) -> String {
     format!("kuma://{tag}/{value}")
 }
 
-/// What the certificate that the mesh gives to a Dataplane says: the tags of its inbounds, or of its
-/// gateway. A Dataplane without a service is its workload and nothing else, and one that has neither proves
-/// only that it is of the mesh, so the result is empty or has `kuma.io/service`.
+/// Tags in the certificate that the mesh issues to a Dataplane: those of its inbounds, or of its gateway. For
+/// a Dataplane without a service, its workload is the service. One with neither proves only that it is of the
+/// mesh: the result is empty or has `kuma.io/service`.
 pub fn tags_in_certificate(dataplane: &Resource) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut certified: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let Some(spec) = dataplane.spec.get::<Dataplane>() else { return certified };

@@ -23,7 +23,7 @@ pub const CA_OF_ALL_MESHES: &str = "system_mtls_ca_all_meshes";
 /// The name of a page of metrics that was given none.
 pub const DEFAULT_BACKEND: &str = "default-backend";
 
-/// Which tracing system a MeshTrace sends to.
+/// Tracing system that a MeshTrace sends to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
     Zipkin,
@@ -44,12 +44,7 @@ pub fn trust_bundle(mesh: &str) -> String {
     format!("{TRUST_BUNDLE}_{mesh}")
 }
 
-/// Whether a secret has the authorities that proxies of a mesh trust, by trust domain.
-pub fn is_trust_bundle(secret: &str) -> bool {
-    secret.starts_with(TRUST_BUNDLE)
-}
-
-/// What connections that ask for a server name are counted under. No two server names share it: they are host
+/// Statistics prefix of connections that ask for a server name. No two server names share it: they are host
 /// names, which have no `_`.
 pub fn sni(server_name: &str) -> String {
     format!("{SNI}{}", legacy::sanitize_stat(&server_name.to_ascii_lowercase()))
@@ -105,7 +100,7 @@ fn is_plain(c: char) -> bool {
 pub enum SystemName {
     /// The object exists because of one resource.
     Of(Kri),
-    /// What follows the prefix.
+    /// The part after the prefix.
     Plain(String),
 }
 

@@ -8,7 +8,7 @@ use crate::{Kind, Violations};
 /// The largest whole number that JSON readers agree on: 2^53 - 1.
 const WHOLE: f64 = 9_007_199_254_740_991.0;
 
-/// What was found, as path and message.
+/// Violations, as path and message.
 type Found = Vec<(String, String)>;
 
 pub(super) fn document(kind: Kind, spec: &Node, fields: &Map<String, Value>) -> Violations {
@@ -152,7 +152,7 @@ fn fits_int32(number: f64) -> bool {
     (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number)
 }
 
-/// What a value is called; all numbers are called the same.
+/// Name of a value's type; all numbers share one.
 pub(super) fn name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::{Kind, naming::dns};
 
-/// What one value must be like.
+/// Constraints on one value.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     /// Empty where anything may stand.
@@ -104,7 +104,7 @@ impl Pattern {
     }
 }
 
-/// Whether a byte may stand in the name of a header; Envoy compares them in lower case.
+/// True for bytes that may stand in the name of a header; Envoy compares names in lower case.
 pub(crate) fn is_header_name_byte(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

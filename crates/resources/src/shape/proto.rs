@@ -1,4 +1,4 @@
-//! How protobuf's JSON reads `null`: as the default of the field it stands in.
+//! Protobuf's JSON reading of `null`: the default of the field.
 
 use serde_json::{Map, Value};
 

@@ -15,7 +15,7 @@ pub struct UnknownField {
     pub known: Vec<&'static str>,
 }
 
-/// What every resource has beside its spec; control planes write the rest of it themselves.
+/// Fields of every resource beside its spec; control planes write the rest of it themselves.
 const UNIVERSAL: [&str; 9] =
     ["type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri", "snis", "status"];
 const KUBERNETES: [&str; 5] = ["apiVersion", "kind", "metadata", "mesh", "status"];

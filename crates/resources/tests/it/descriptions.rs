@@ -1,4 +1,4 @@
-//! What `kumactl explain` and the OpenAPI document say about fields: something about every one.
+//! Descriptions of fields in `kumactl explain` and the OpenAPI document: every field has one.
 
 use resources::Kind;
 use schemars::SchemaGenerator;

@@ -1,5 +1,5 @@
-//! What holds for the schema of every kind in spec form, whatever its fields are, and what the schemas of the kinds
-//! that are no policies ask for.
+//! Rules for the schema of every kind in spec form, whatever its fields are, and requirements of the kinds
+//! that are no policies.
 
 use resources::{
     Form, Kind,

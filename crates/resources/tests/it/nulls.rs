@@ -1,4 +1,4 @@
-//! What becomes of a `null` in the kinds that Kuma defines in protobuf, and in free-form settings.
+//! Treatment of `null` in the kinds that Kuma defines in protobuf, and in free-form settings.
 
 use resources::{
     Kind, Spec,

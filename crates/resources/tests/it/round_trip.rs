@@ -1,5 +1,4 @@
-//! What a store writes it must be able to read: a control plane refuses to start on a stored spec that
-//! it cannot read back.
+//! Round trips through the store: a control plane refuses to start on a stored spec that it cannot read back.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -61,7 +60,7 @@ fn without_content(kind: Kind) -> Value {
 
 /// Written out directly a field given twice would appear twice.
 #[test]
-fn every_kind_is_shown_with_each_field_once_and_its_spec_and_status_as_they_are() {
+fn every_kind_shows_each_field_once_with_unchanged_spec_and_status() {
     for &kind in Kind::ALL {
         let resource =
             testkit::resource::stored(Key::new(kind, "default", "shown"), &[("team", "x")], full(kind));

@@ -6,8 +6,9 @@ use resources::{
     format::{Error, parse, yaml},
 };
 use serde_json::{Value, json};
+use testkit::spec;
 
-/// What is said about a spec, by its schema or else by its own rules.
+/// Violations of a spec, found by its schema or else by its own rules.
 fn told(kind: Kind, spec: Value) -> Vec<(String, String)> {
     told_about(json!({ "type": kind.name(), "mesh": "default", "name": "example", "spec": spec }))
 }
@@ -33,10 +34,6 @@ fn check(kind: Kind, spec: Value, expect: &[(&str, &str)]) {
 const REQUIRED: &str = "in body is required";
 const KINDS: &str = "in body should be one of [Mesh MeshSubset MeshGateway MeshService MeshExternalService \
      MeshMultiZoneService MeshServiceSubset MeshHTTPRoute Dataplane]";
-
-fn mesh() -> Value {
-    json!({ "kind": "Mesh" })
-}
 
 #[test]
 fn only_the_schemas_violations_are_told_when_there_are_any() {
@@ -317,7 +314,7 @@ fn the_identities_of_a_permission_are_complete() {
     check(
         Kind::MeshTrafficPermission,
         json!({"rules": [{"default": {"allow": [{"sni": {"type": "Exact"}}, {"spiffeID": {}}]}}],
-               "from": [{"targetRef": mesh(), "default": {"action": "ALLOW"}}]}),
+               "from": [{"targetRef": spec::all(), "default": {"action": "ALLOW"}}]}),
         &[
             ("spec.from[0].default.action", "in body should be one of [Allow Deny AllowWithShadowDeny]"),
             ("spec.rules[0].default.allow[0].sni.value", REQUIRED),
@@ -339,7 +336,7 @@ fn the_headers_and_predicates_of_a_retry_are_complete() {
     let pattern = r"in body should match '^[a-z0-9!#$%&'*+\-.^_\x60|~]+$'";
     check(
         Kind::MeshRetry,
-        json!({"to": [{"targetRef": mesh(), "default": {"http": http, "grpc": grpc}}]}),
+        json!({"to": [{"targetRef": spec::all(), "default": {"http": http, "grpc": grpc}}]}),
         &[
             (&headers("grpc", "[0].name"), pattern),
             ("spec.to[0].default.http.hostSelection[0].predicate", REQUIRED),
@@ -358,7 +355,7 @@ fn the_headers_of_a_health_check_are_complete() {
     let many: Vec<Value> = (0..17).map(|i| json!({"name": format!("x-{i}"), "value": ""})).collect();
     check(
         Kind::MeshHealthCheck,
-        json!({"to": [{"targetRef": mesh(), "default": {
+        json!({"to": [{"targetRef": spec::all(), "default": {
             "unhealthyThreshold": "3",
             "http": {"requestHeadersToAdd": {"add": many, "set": [{"name": "X"}]}}}}]}),
         &[
@@ -391,7 +388,7 @@ fn load_balancing_is_within_its_limits() {
     let balancer = |field: &str| format!("spec.to[0].default.loadBalancer.{field}");
     check(
         Kind::MeshLoadBalancingStrategy,
-        json!({"to": [{"targetRef": mesh(), "default": {
+        json!({"to": [{"targetRef": spec::all(), "default": {
             "loadBalancer": {"leastRequest": {"choiceCount": 1},
                              "ringHash": {"minRingSize": 0, "maxRingSize": 8_000_001, "hashFunction": "MD5"},
                              "maglev": {"tableSize": 5_000_012, "hashPolicies": [{"header": {"name": ""}}]}},
@@ -445,7 +442,7 @@ fn logs_and_traces_say_where_they_go() {
     let short = "in body should be at least 1 chars long";
     check(
         Kind::MeshAccessLog,
-        json!({"to": [{"targetRef": mesh(), "default": {"backends": [{}, backend]}}]}),
+        json!({"to": [{"targetRef": spec::all(), "default": {"backends": [{}, backend]}}]}),
         &[
             ("spec.to[0].default.backends[0].type", REQUIRED),
             ("spec.to[0].default.backends[1].file.path", short),

@@ -90,7 +90,7 @@ fn the_reader_skips_every_field_that_is_unknown_by_the_schema() {
 }
 
 #[test]
-fn a_slip_is_known_in_a_document_that_is_refused_with_what_may_stand_there() {
+fn a_refused_document_names_the_unknown_field_and_the_known_ones() {
     let to = json!([{ "targetRef": { "kind": "Mesh" }, "defualt": { "connectionTimeout": "1s" } }]);
     let document = json!({ "type": "MeshTimeout", "name": "t", "spce": {}, "spec": { "to": to, "from": 5 } });
     assert!(format::parse(document.clone()).is_err());

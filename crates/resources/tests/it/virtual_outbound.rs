@@ -23,7 +23,7 @@ fn shipped(selector: Value, host: &str, port: &str, parameters: &[(&str, &str)])
 }
 
 #[test]
-fn every_example_reads_back_as_written_means_what_was_shipped_and_renders_what_it_promises() {
+fn every_example_reads_back_as_written_and_renders_as_promised() {
     let service = ("service", "kuma.io/service");
     for (text, shipped, tags, rendered) in [
         (

@@ -33,37 +33,37 @@ use super::{
     roster::Roster,
 };
 
-/// How much a client may send ahead of its reader: on one stream, and on a connection, where HTTP/2
-/// allows no less. It bounds what a connection holds in memory while its requests wait, and says nothing
-/// about how fast answers go out: that is the client's window.
+/// Bytes that a client may send ahead of its reader: on one stream, and on a connection, as HTTP/2 allows no
+/// less there. They bound the memory of a connection whose requests wait. The speed of answers depends on the
+/// client's window, not on this one.
 pub(super) const STREAM_WINDOW: u32 = 32 << 10;
 pub(super) const CONNECTION_WINDOW: u32 = 65_535;
-/// How much of an answer may wait in HTTP/2 for the socket: two discovery responses of the usual size.
+/// Bytes of an answer that may wait in HTTP/2 for the socket: two discovery responses of the usual size.
 /// hyper's 400 KiB times some thousand slow readers would be gigabytes.
 const SEND_BUFFER: usize = 128 << 10;
 /// All headers of a request; a token is the largest of them.
 const HEADERS: u32 = 16 << 10;
-/// How long a client may take to answer a ping of HTTP/2. The kernel finds peers that vanished; this
-/// is for those behind something that answers for them, so it is patient with busy ones.
+/// Time for a client to answer a ping of HTTP/2. The kernel finds peers that vanished; this is for those
+/// behind something that answers for them, so it is patient with busy ones.
 const PONG: Duration = Duration::from_secs(60);
-/// How long a connection that is asked to end may take.
+/// Time for a connection that is asked to end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 /// The connection a request came on.
 #[derive(Debug, Clone, Default)]
-pub struct Connection(Arc<Use>);
+pub struct Connection(Arc<ConnectionUse>);
 
 #[derive(Debug, Default)]
-pub(super) struct Use {
+pub(super) struct ConnectionUse {
     /// Requests, and handshakes that wait for us.
     open: AtomicUsize,
     begun: AtomicBool,
     changed: Notify,
     head: HeadProgress,
     roster: Option<Arc<Roster>>,
-    /// Whether the roster lists it as unused; changed under the roster's lock only.
+    /// The roster lists the connection as unused; changed under the roster's lock only.
     queued: AtomicBool,
-    /// Whether it must make room for another one.
+    /// The connection must make room for another one.
     shed: AtomicBool,
 }
 
@@ -75,16 +75,17 @@ impl Connection {
 
     /// A connection that joins a roster, as unused.
     pub(super) fn enter(roster: &Arc<Roster>) -> Connection {
-        let connection = Connection(Arc::new(Use { roster: Some(roster.clone()), ..Use::default() }));
+        let connection =
+            Connection(Arc::new(ConnectionUse { roster: Some(roster.clone()), ..ConnectionUse::default() }));
         roster.unused(&connection);
         connection
     }
 
-    pub(super) fn weak(&self) -> Weak<Use> {
+    pub(super) fn weak(&self) -> Weak<ConnectionUse> {
         Arc::downgrade(&self.0)
     }
 
-    pub(super) fn of(weak: &Weak<Use>) -> Option<Connection> {
+    pub(super) fn of(weak: &Weak<ConnectionUse>) -> Option<Connection> {
         weak.upgrade().map(Connection)
     }
 
@@ -92,7 +93,7 @@ impl Connection {
         self.open_requests() > 0
     }
 
-    /// Whether a client reads an answer that is complete on our side.
+    /// True while a client reads an answer that is complete on our side.
     pub(super) fn is_sending(&self) -> bool {
         self.0.head.sending()
     }
@@ -162,7 +163,7 @@ impl Connection {
 }
 
 impl End {
-    /// How long the client may take to notice. One that never asked has nothing to wait for.
+    /// Time for the client to notice the end. One that never asked has nothing to wait for.
     fn farewell(self) -> Duration {
         if matches!(self, End::Silent | End::Shed) { Duration::ZERO } else { FAREWELL }
     }
@@ -222,8 +223,10 @@ pub(super) fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (limits, shutdown) = (server.limits, server.shutdown.clone());
-    let stream = HeadTimeoutStream::new(stream, Watched(connection.clone()), limits.header_read, limits.send);
+    let limits = server.limits;
+    let shutdown = server.shutdown.clone();
+    let stream =
+        HeadTimeoutStream::new(stream, WatchedStream(connection.clone()), limits.header_read, limits.send);
     let used = connection.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         // Here and not in the future, which runs later: by then a deadline may have passed.
@@ -281,8 +284,10 @@ async fn respond(
     peer: Peer,
     open: Open,
 ) -> Result<Response<Body>, Infallible> {
-    let (limit, addr, connection) = (server.limits.request, peer.addr, open.0.clone());
-    let late = refusal::Late::to(&request);
+    let limit = server.limits.request;
+    let addr = peer.addr;
+    let connection = open.0.clone();
+    let late = refusal::LateAnswer::to(&request);
     request.extensions_mut().insert(peer);
     request.extensions_mut().insert(connection.clone());
     let answering = server.router.clone().oneshot(request.map(Body::new));
@@ -322,9 +327,9 @@ impl Connection {
 }
 
 /// The progress of a connection, for the stream below it.
-pub(super) struct Watched(Connection);
+pub(super) struct WatchedStream(Connection);
 
-impl std::ops::Deref for Watched {
+impl std::ops::Deref for WatchedStream {
     type Target = HeadProgress;
 
     fn deref(&self) -> &HeadProgress {

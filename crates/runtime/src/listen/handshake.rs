@@ -1,7 +1,7 @@
 //! TLS handshakes, a few at a time and in order.
 //!
-//! What is scarce is the processor, which the asymmetric cryptography needs. A handshake
-//! therefore needs one of [`Limits::handshakes`](super::Limits) slots for that part, and waits in line
+//! The processor is scarce, because asymmetric cryptography needs it. A handshake therefore needs
+//! one of [`Limits::handshakes`](super::Limits) slots for that part, and waits in line
 //! for it. It has no slot while it waits for the client: a client that sends half a handshake holds up
 //! no other, and a distant one does not slow down the rest.
 

@@ -25,22 +25,22 @@ const ANSWERING: u8 = 1;
 /// HTTP/2 has many heads at once and its own limits.
 const MULTIPLEXED: u8 = 2;
 
-/// How a connection of HTTP/2 begins. Its first request may come much later.
+/// First bytes of an HTTP/2 connection. Its first request may come much later.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
-/// What the connection is doing, written by the service and read by the stream below it.
+/// State of the connection, written by the service and read by the stream below it.
 #[derive(Debug, Default)]
 pub(super) struct HeadProgress {
     doing: AtomicU8,
-    /// How many heads were completed: an answer may be over before the stream is read again.
+    /// Number of completed heads: an answer may be over before the stream is read again.
     heads: AtomicU32,
-    /// Whether anything came at all.
+    /// The first byte has come.
     started: AtomicBool,
-    /// Whether a head took too long.
+    /// A head took too long.
     lost: AtomicBool,
-    /// Whether something waits to be taken by the client.
+    /// Bytes wait for the client to read them.
     sending: AtomicBool,
-    /// Whether the client took nothing for too long.
+    /// The client read nothing for too long.
     stuck: AtomicBool,
     broken: OnceLock<io::ErrorKind>,
 }
@@ -56,7 +56,7 @@ impl HeadProgress {
         let _ = self.doing.compare_exchange(ANSWERING, HEAD, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Whether the connection was given up because of a head.
+    /// True if the connection was given up because of a head.
     pub(super) fn lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
@@ -65,17 +65,17 @@ impl HeadProgress {
         self.started.load(Ordering::Relaxed)
     }
 
-    /// Whether an answer, though complete on our side, is still on its way.
+    /// True while an answer, though complete on our side, is still on its way.
     pub(super) fn sending(&self) -> bool {
         self.sending.load(Ordering::Relaxed)
     }
 
-    /// Whether the connection was given up because its answers were not read.
+    /// True if the connection was given up because its answers were not read.
     pub(super) fn stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// How reading or writing failed, if it did.
+    /// Error of reading or writing, if there was one.
     pub(super) fn broken(&self) -> Option<io::ErrorKind> {
         self.broken.get().copied()
     }
@@ -104,7 +104,7 @@ pub(super) struct HeadTimeoutStream<S, P> {
     inner: S,
     progress: P,
     limit: Duration,
-    /// How long the client may take nothing.
+    /// Time that the client may read nothing.
     send: Duration,
     heads_seen: u32,
     timer: Option<Pin<Box<Sleep>>>,

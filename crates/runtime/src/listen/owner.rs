@@ -1,4 +1,4 @@
-//! Which user owns the other end of a connection that does not leave this machine.
+//! Lookup of the user that owns the other end of a connection that does not leave this machine.
 //!
 //! The kernel knows which user created a socket, and returns it for the four numbers of the connection
 //! (`sock_diag`), at a cost that does not depend on how many sockets there are.
@@ -74,7 +74,7 @@ mod kernel {
     const LISTEN: u8 = 10;
     /// `struct nlmsghdr`
     const HEADER: usize = 16;
-    /// Where `struct inet_diag_msg` has the ports, the user and the inode.
+    /// Offsets of the ports, the user and the inode in `struct inet_diag_msg`.
     const PORTS: usize = HEADER + 4;
     const UID: usize = HEADER + 64;
     const INODE: usize = HEADER + 68;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_on_the_port_of_a_connection_that_is_gone_does_not_stand_in_for_it() {
+    async fn a_listener_on_the_port_of_an_ended_connection_is_not_its_owner() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let listening = listener.local_addr().unwrap();
         let owner = Owner::of(listening, (listening.ip(), 1).into()).unwrap();

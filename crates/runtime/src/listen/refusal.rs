@@ -12,22 +12,22 @@ pub(super) enum Grpc {
     Unavailable = 14,
 }
 
-/// What retrying gRPC clients look for.
+/// Name of the header that retrying gRPC clients look for.
 pub const RETRY_AFTER_MS: &str = "grpc-retry-pushback-ms";
 
 /// A gRPC client gets a status with a message, any other 503 and `Retry-After`.
 pub(super) fn answer(request: &HeaderMap, code: Grpc, why: &str, retry_after: Duration) -> Response<Body> {
-    Late { grpc: is_grpc(request) }.answer(code, why, retry_after)
+    LateAnswer { grpc: is_grpc(request) }.answer(code, why, retry_after)
 }
 
-/// What must be known of a request to answer it after it was given away.
-pub(super) struct Late {
+/// Facts needed to answer a request after the request itself was given away.
+pub(super) struct LateAnswer {
     grpc: bool,
 }
 
-impl Late {
-    pub(super) fn to<B>(request: &Request<B>) -> Late {
-        Late { grpc: is_grpc(request.headers()) }
+impl LateAnswer {
+    pub(super) fn to<B>(request: &Request<B>) -> LateAnswer {
+        LateAnswer { grpc: is_grpc(request.headers()) }
     }
 
     pub(super) fn answer(&self, code: Grpc, why: &str, retry_after: Duration) -> Response<Body> {

@@ -1,5 +1,5 @@
-//! Who is connected to a listener: how many connections each peer has, and which ones are unused, so that
-//! one of those makes room when there is none.
+//! Connections of a listener by peer: their number, and the unused ones, so that one of those makes room when
+//! there is none.
 //!
 //! Nothing here walks all connections: unused ones are in a queue, the longest unused first, and those that
 //! were taken up or have ended are dropped from its front.
@@ -13,9 +13,9 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::connection::{Connection, Use};
+use super::connection::{Connection, ConnectionUse};
 
-/// How many connections are moved to the back of the queue before someone else waits for the lock.
+/// Number of connections moved to the back of the queue before another thread gets the lock.
 const MOVED_AT_ONCE: usize = 16;
 
 /// The connections of one listener.
@@ -24,19 +24,19 @@ pub(super) struct Roster(Mutex<Lists>);
 
 #[derive(Debug, Default)]
 struct Lists {
-    unused: VecDeque<Unused>,
+    unused: VecDeque<UnusedConnection>,
     peers: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug)]
-struct Unused {
-    connection: Weak<Use>,
+struct UnusedConnection {
+    connection: Weak<ConnectionUse>,
     since: Instant,
 }
 
 impl Roster {
     /// Counts one more connection of a peer, unless it has as many as it may.
-    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr, limit: usize) -> Option<Entry> {
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr, limit: usize) -> Option<CountedConnection> {
         // A client that reaches us by either family is one peer.
         let peer = peer.to_canonical();
         let mut lists = self.lock();
@@ -45,7 +45,7 @@ impl Roster {
             return None;
         }
         *count += 1;
-        Some(Entry { roster: self.clone(), peer })
+        Some(CountedConnection { roster: self.clone(), peer })
     }
 
     /// A connection without requests joins the queue.
@@ -54,7 +54,7 @@ impl Roster {
         lists.drop_front();
         // Under the lock, so that an entry that is being dropped because of a request is not taken for one.
         if !connection.is_used() && !connection.mark_queued(true) {
-            lists.unused.push_back(Unused { connection: connection.weak(), since: Instant::now() });
+            lists.unused.push_back(UnusedConnection { connection: connection.weak(), since: Instant::now() });
         }
     }
 
@@ -81,8 +81,8 @@ impl Roster {
 }
 
 impl Lists {
-    /// What has ended or is in use does not belong here. What is being read goes to the back: there is no
-    /// other moment at which it would join again.
+    /// Drops connections that ended or are in use. One with an answer that the client still reads moves to
+    /// the back: there is no other moment at which it would join again.
     fn drop_front(&mut self) {
         let mut moved = 0;
         while moved < MOVED_AT_ONCE
@@ -104,12 +104,12 @@ impl Lists {
 
 /// A connection of a peer, counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct CountedConnection {
     roster: Arc<Roster>,
     peer: IpAddr,
 }
 
-impl Drop for Entry {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         let mut lists = self.roster.lock();
         if let Some(count) = lists.peers.get_mut(&self.peer) {

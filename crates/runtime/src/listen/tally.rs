@@ -1,4 +1,4 @@
-//! How connections and requests ended, as metrics and as log lines.
+//! Ends of connections and requests, as metrics and as log lines.
 
 use std::{fmt, io, net::SocketAddr, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     metrics::{AuthFailures, Metrics},
 };
 
-/// Why a connection ended.
+/// Reason that a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
     /// The client closed it in good order.
@@ -48,11 +48,11 @@ pub enum End {
     Vanished,
     /// The client broke the connection.
     Reset,
-    /// What came was not HTTP.
+    /// The bytes were not HTTP.
     Protocol,
 }
 
-/// How much an end matters.
+/// Severity of an end.
 #[derive(Debug, PartialEq, Eq)]
 enum Weight {
     /// Happens all the time.
@@ -176,18 +176,19 @@ impl Tally {
 
     fn warn(&self, admitted: Option<u64>, peer: Option<SocketAddr>, reason: &'static str, detail: &str) {
         if let Some(unsaid) = admitted {
-            let (server, peer) = (self.0.server, peer.map(tracing::field::display));
+            let server = self.0.server;
+            let peer = peer.map(tracing::field::display);
             tracing::warn!(server, peer, reason, unsaid, detail, "connection rejected");
         }
     }
 
     /// Connections are open until they are dropped.
-    pub(super) fn open(&self) -> Counted {
-        Counted::new(&self.0.open)
+    pub(super) fn open(&self) -> CountGuard {
+        CountGuard::new(&self.0.open)
     }
 
-    pub(super) fn handshake_waits(&self) -> Counted {
-        Counted::new(&self.0.waiting)
+    pub(super) fn handshake_waits(&self) -> CountGuard {
+        CountGuard::new(&self.0.waiting)
     }
 
     pub(super) fn ended(&self, peer: SocketAddr, end: End, detail: &str) {
@@ -211,16 +212,16 @@ impl Tally {
 }
 
 /// One more, until it is dropped.
-pub(super) struct Counted(Gauge);
+pub(super) struct CountGuard(Gauge);
 
-impl Counted {
-    fn new(gauge: &Gauge) -> Counted {
+impl CountGuard {
+    fn new(gauge: &Gauge) -> CountGuard {
         gauge.inc();
-        Counted(gauge.clone())
+        CountGuard(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

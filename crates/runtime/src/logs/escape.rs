@@ -1,5 +1,5 @@
-//! What comes from the network may hold characters that command a terminal or begin a new line; in a log
-//! they are shown, never obeyed.
+//! Escapes in text from the network: characters that command a terminal or begin a new line are shown in a
+//! log, never obeyed.
 
 use std::{borrow::Cow, fmt::Write as _, io};
 
@@ -33,20 +33,20 @@ fn commands(letter: char) -> bool {
 pub struct Lines<W>(pub W);
 
 impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Lines<W> {
-    type Writer = Line<W::Writer>;
+    type Writer = EscapedLine<W::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Line(self.0.make_writer())
+        EscapedLine(self.0.make_writer())
     }
 
     fn make_writer_for(&'a self, meta: &tracing::Metadata<'_>) -> Self::Writer {
-        Line(self.0.make_writer_for(meta))
+        EscapedLine(self.0.make_writer_for(meta))
     }
 }
 
-pub struct Line<W>(W);
+pub struct EscapedLine<W>(W);
 
-impl<W: io::Write> io::Write for Line<W> {
+impl<W: io::Write> io::Write for EscapedLine<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = text.strip_suffix('\n').unwrap_or(&text);

@@ -42,7 +42,7 @@ impl Journal {
 struct Appender {
     path: PathBuf,
     file: File,
-    /// Whether the last write failed, and so may have left half a line.
+    /// The last write failed, and so may have left half a line.
     failed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where log lines go: into a bounded buffer that a thread of its own writes out.
+//! Output of log lines: into a bounded buffer that a thread of its own writes out.
 //!
 //! A log is read by another program, which may end, stop reading, or have no room left. None of that may
 //! stop this process: a line that cannot be written is dropped and counted.
@@ -18,7 +18,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Bytes that may wait for a slow reader: some thousand lines.
 const CAPACITY: usize = 1 << 20;
-/// When to try again what a descriptor in non-blocking mode did not take.
+/// Delay before retrying a write that a descriptor in non-blocking mode refused.
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
 /// There was no room for a line, because the reader does not keep up.
@@ -51,7 +51,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     bytes: Vec<u8>,
-    /// How many lines `bytes` holds.
+    /// Number of lines in `bytes`.
     lines: u64,
     /// Lines that found no room since the log last said so.
     overflowed: u64,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_blocks_no_one_and_what_it_misses_is_counted() {
+    fn a_reader_that_does_not_read_blocks_no_one_and_losses_are_counted() {
         let (allow, allowed) = mpsc::channel();
         let (written, reads) = mpsc::channel();
         let sink = Sink::start(Gate(allowed, written)).unwrap();

@@ -9,11 +9,11 @@ use std::{
 
 use tokio::time::Instant;
 
-/// How often at most one reason is logged.
+/// Shortest time between two lines of one reason.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// How many peers have lines of their own. Those beyond share one for each reason, so neither the log nor what is kept
-/// here grows with the number of peers.
+/// Limit of the peers that have lines of their own. Those beyond share one for each reason, so neither the
+/// log nor the memory of it grows with the number of peers.
 const MOST_PEERS: usize = 100;
 
 /// Lets the first line of a reason through at once, and then one every ten seconds.
@@ -27,7 +27,7 @@ struct ThrottleEntry {
 }
 
 impl Throttle {
-    /// How many were held back since the last line, if there may be one now.
+    /// Returns the number of lines held back since the last one, or `None` if this line is held back, too.
     pub fn admit(&self, reason: &'static str, now: Instant) -> Option<u64> {
         self.admit_from(reason, None, now)
     }
@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn a_reason_is_logged_at_once_and_then_now_and_then_with_a_count() {
-        let (throttle, start) = (Throttle::default(), Instant::now());
+        let throttle = Throttle::default();
+        let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let admitted = [0, 1, 9, 10, 11, 25].map(|second| throttle.admit("idle", after(second)));
         assert_eq!(admitted, [Some(0), None, None, Some(2), None, Some(1)]);
@@ -70,7 +71,8 @@ mod tests {
 
     #[test]
     fn peers_have_lines_of_their_own_up_to_a_number() {
-        let (throttle, start) = (Throttle::default(), Instant::now());
+        let throttle = Throttle::default();
+        let start = Instant::now();
         let peer = |number: u32| Some(IpAddr::from(number.to_be_bytes()));
         let admitted = |number, seconds| {
             throttle.admit_from("expired", peer(number), start + Duration::from_secs(seconds))

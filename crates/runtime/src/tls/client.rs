@@ -14,10 +14,10 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-use super::Certificate;
+use super::DerCertificate;
 use crate::Error;
 
-/// Where distributions keep the certificates of public authorities.
+/// Files in which distributions keep the certificates of public authorities.
 const SYSTEM_BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -31,18 +31,18 @@ pub fn system_bundle() -> Option<&'static str> {
     SYSTEM_BUNDLES.iter().copied().find(|path| Path::new(path).is_file())
 }
 
-/// Which servers a client trusts.
+/// Servers that a client trusts.
 #[derive(Debug, Clone)]
-pub enum Trust {
+pub enum TrustedServers {
     /// Those with one of these certificates, or one that they signed.
-    Certificates(Vec<Certificate>),
+    Certificates(Vec<DerCertificate>),
     /// Those that the machine trusts.
     Machine,
     Anybody,
 }
 
 /// TLS to trusted servers; `alpn` is the protocol.
-pub fn client_config(trust: Trust, alpn: &[u8]) -> Result<ClientConfig, Error> {
+pub fn client_config(trust: TrustedServers, alpn: &[u8]) -> Result<ClientConfig, Error> {
     let mut config = trusting(trust)?.with_no_client_auth();
     config.alpn_protocols = vec![alpn.to_vec()];
     Ok(config)
@@ -52,7 +52,7 @@ pub fn client_config(trust: Trust, alpn: &[u8]) -> Result<ClientConfig, Error> {
 pub fn client_config_showing(
     certificate: &str,
     key: &str,
-    trust: Trust,
+    trust: TrustedServers,
     alpn: &[u8],
 ) -> Result<ClientConfig, Error> {
     let chain = super::certificates(certificate)?;
@@ -64,19 +64,19 @@ pub fn client_config_showing(
     Ok(config)
 }
 
-fn trusting(trust: Trust) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+fn trusting(trust: TrustedServers) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let certificates =
         match trust {
-            Trust::Certificates(certificates) => Some(certificates),
-            Trust::Machine => {
+            TrustedServers::Certificates(certificates) => Some(certificates),
+            TrustedServers::Machine => {
                 let pem = system_bundle().and_then(|path| std::fs::read_to_string(path).ok());
                 let found = pem.and_then(|pem| super::certificates(&pem).ok());
                 Some(found.ok_or_else(|| {
                     Error::Tls("this machine has no bundle of trusted certificates".to_owned())
                 })?)
             }
-            Trust::Anybody => None,
+            TrustedServers::Anybody => None,
         };
     let trusted = certificates.map(|known| PinnedVerifier::by(known, provider.clone())).transpose()?;
     let verifier = Arc::new(Verifier { trusted, provider: provider.clone() });
@@ -165,14 +165,14 @@ impl PinnedVerifier {
         Ok(PinnedVerifier { certificates, signed })
     }
 
-    /// Whether the certificate is a known one that was refused only for calling itself a CA. Time has
-    /// been looked at before that error arises; the name has not.
+    /// True if the certificate is a known one that was refused only for calling itself a CA. That error
+    /// arises after the check of the time and before the check of the name.
     fn knows(&self, end_entity: &CertificateDer<'_>, error: &rustls::Error) -> bool {
         self.certificates.iter().any(|known| known == end_entity) && is_ca_as_server(error)
     }
 }
 
-/// Whether a server was refused because it shows the certificate of a CA as its own.
+/// True if a server was refused because it shows the certificate of a CA as its own.
 pub fn is_ca_as_server(error: &rustls::Error) -> bool {
     // The crate that says so is no dependency, so its name for it is all there is.
     format!("{error:?}").contains("CaUsedAsEndEntity")

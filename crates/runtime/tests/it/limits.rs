@@ -1,4 +1,4 @@
-//! What a listener does with more clients than it serves, and with those that waste its time.
+//! Limits of a listener: more clients than it serves, and clients that waste its time.
 
 use std::{
     cell::RefCell,
@@ -12,7 +12,7 @@ use axum::{Router, routing::get};
 use runtime::{
     Shutdown,
     listen::{Connection, Limits, Listener, Tally},
-    logs::{self, Format, Level},
+    logs::{self, Level, LogFormat},
     metrics::Metrics,
     tls::{MinVersion, ServerTls},
 };
@@ -37,7 +37,9 @@ struct Server {
 
 impl Server {
     async fn new(limits: Limits) -> Server {
-        let (metrics, shutdown, pair) = (Metrics::default(), Shutdown::default(), client::self_signed());
+        let metrics = Metrics::default();
+        let shutdown = Shutdown::default();
+        let pair = client::self_signed();
         let tls = ServerTls {
             certificate_pem: pair.certificate.clone(),
             key_pem: pair.key.clone(),
@@ -72,7 +74,7 @@ impl Server {
 }
 
 thread_local! {
-    /// What was logged on this thread. A test and the server it starts share one.
+    /// Lines logged on this thread. A test and the server it starts share one.
     static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -95,7 +97,7 @@ impl Write for ThreadLog {
 fn keep_log_lines() {
     static SUBSCRIBER: Once = Once::new();
     SUBSCRIBER.call_once(|| {
-        let subscriber = logs::subscriber(Level::Info, Format::Text, || ThreadLog);
+        let subscriber = logs::subscriber(Level::Info, LogFormat::Text, || ThreadLog);
         tracing::subscriber::set_global_default(subscriber).unwrap();
     });
 }
@@ -151,7 +153,7 @@ async fn slow_head(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_handshake_that_is_never_finished_is_counted_and_logged_once_in_a_while() {
+async fn an_unfinished_handshake_is_counted_and_now_and_then_logged() {
     keep_log_lines();
     let server = Server::new(Limits { handshake: SHORT, ..Limits::default() }).await;
     let silent = TcpStream::connect(server.addr).await.unwrap();
@@ -181,7 +183,7 @@ async fn a_client_that_speaks_no_tls_is_counted_and_logged_with_what_was_wrong()
 }
 
 #[tokio::test]
-async fn a_connection_over_the_limit_gets_a_reason_and_gets_in_once_another_has_left() {
+async fn a_connection_over_the_limit_gets_a_reason_until_another_leaves() {
     keep_log_lines();
     let server = Server::new(Limits { connections: 1, spare: SOON, ..Limits::default() }).await;
     let first = client::tls(server.addr, &server.pair, None).await.unwrap();
@@ -219,7 +221,7 @@ async fn a_connection_without_any_request_is_closed_and_counted() {
 }
 
 #[tokio::test]
-async fn a_head_has_a_deadline_which_does_not_run_before_the_first_request_of_http2() {
+async fn a_head_has_a_deadline_which_on_http2_begins_at_the_first_request() {
     let server = Server::new(Limits { header_read: SHORT, ..Limits::default() }).await;
     let mut stream = client::tls(server.addr, &server.pair, None).await.unwrap();
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];

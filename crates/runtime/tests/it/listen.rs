@@ -50,9 +50,11 @@ async fn a_plain_listener_tells_the_router_who_is_asking() {
 }
 
 #[tokio::test]
-async fn a_tls_listener_knows_clients_by_their_certificate_and_refuses_foreign_ones() {
+async fn clients_are_known_by_certificate_and_foreign_ones_are_refused() {
     let shutdown = Shutdown::default();
-    let (server, friend, stranger) = (client::self_signed(), client::self_signed(), client::self_signed());
+    let server = client::self_signed();
+    let friend = client::self_signed();
+    let stranger = client::self_signed();
     for version in [MinVersion::Tls12, MinVersion::Tls13] {
         let tls = server_tls(&server, version, &[&friend]);
         let addr = serve(Router::new().route("/", get(who)), Some(tls), Limits::default(), &shutdown).await;
@@ -73,8 +75,10 @@ async fn a_tls_listener_knows_clients_by_their_certificate_and_refuses_foreign_o
 #[tokio::test]
 async fn shutdown_finishes_open_requests_and_accepts_no_others() {
     let shutdown = Shutdown::default();
-    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (in_handler, may_answer) = (begun.clone(), go.clone());
+    let begun = Arc::new(Notify::new());
+    let go = Arc::new(Notify::new());
+    let in_handler = begun.clone();
+    let may_answer = go.clone();
     let slow = move || async move {
         in_handler.notify_one();
         may_answer.notified().await;
@@ -93,7 +97,7 @@ async fn shutdown_finishes_open_requests_and_accepts_no_others() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_finishes_its_head_is_disconnected_and_an_idle_one_is_not() {
+async fn an_unfinished_head_ends_a_connection_and_idleness_does_not() {
     let shutdown = Shutdown::default();
     let limits = Limits { header_read: Duration::from_millis(50), ..Limits::default() };
     let addr = serve(Router::new().route("/", get(who)), None, limits, &shutdown).await;
@@ -133,7 +137,8 @@ async fn a_port_in_use_is_named() {
 
 #[test]
 fn a_key_that_does_not_belong_to_the_certificate_is_refused() {
-    let (one, other) = (client::self_signed(), client::self_signed());
+    let one = client::self_signed();
+    let other = client::self_signed();
     let mixed = Pair { certificate: one.certificate, key: other.key };
     let error = server_tls(&mixed, MinVersion::Tls12, &[]).to_config().unwrap_err().to_string();
     assert!(error.contains("cannot be used"), "{error}");

@@ -1,13 +1,13 @@
 //! Ways to connect, and what is said when it does not work.
 
 use store::{Error, Store};
-use store_postgres::{Config, Postgres, Tls, TlsMode};
+use store_postgres::{Postgres, PostgresConfig, PostgresTls, TlsMode};
 use testkit::postgres::{self, CLIENT_CERTIFICATE_DATABASE, Options, fresh_database, shared};
 
 use crate::{config, connect, contents, create, unavailable};
 
 /// The error of a connection that must not succeed contains all of these.
-async fn refused(config: Config, expect: &[&str]) {
+async fn refused(config: PostgresConfig, expect: &[&str]) {
     let refused = Postgres::connect(config.clone()).await.map(drop);
     let why = unavailable(refused);
     for part in expect {
@@ -23,10 +23,10 @@ async fn tls_is_as_strict_as_its_mode() {
     let theirs = postgres::Certificates::generate(elsewhere.path(), "stranger").unwrap();
     let ours = cluster.certificates();
     let with = |mode, host: &str, ca: Option<&std::path::Path>| {
-        let tls = Tls { mode, ca_path: ca.map(Into::into), ..Tls::default() };
-        Config { host: host.into(), tls, ..config(&cluster.database("postgres")) }
+        let tls = PostgresTls { mode, ca_path: ca.map(Into::into), ..PostgresTls::default() };
+        PostgresConfig { host: host.into(), tls, ..config(&cluster.database("postgres")) }
     };
-    let works = async |config: Config| {
+    let works = async |config: PostgresConfig| {
         let store = Postgres::connect(config).await.unwrap();
         store.snapshot().unwrap();
         let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
@@ -64,8 +64,8 @@ async fn a_name_that_is_not_in_the_certificate_is_only_refused_by_verify_full() 
     }
     cluster.sql("postgres", "SELECT pg_reload_conf()").unwrap();
     let with = |mode| {
-        let tls = Tls { mode, ca_path: Some(files.ca.clone()), ..Tls::default() };
-        Config { tls, ..config(&cluster.database("postgres")) }
+        let tls = PostgresTls { mode, ca_path: Some(files.ca.clone()), ..PostgresTls::default() };
+        PostgresConfig { tls, ..config(&cluster.database("postgres")) }
     };
     let deadline = std::time::Instant::now() + crate::PATIENCE;
     // The server takes a moment to read its new certificate.
@@ -80,26 +80,27 @@ async fn a_name_that_is_not_in_the_certificate_is_only_refused_by_verify_full() 
 async fn failures_to_connect_say_what_to_check() {
     let database = fresh_database().unwrap();
     let right = config(&database);
-    let wrong_password = Config { password: "wrong-one".into(), ..right.clone() };
+    let wrong_password = PostgresConfig { password: "wrong-one".into(), ..right.clone() };
     refused(wrong_password, &["password authentication failed", "KUMA_STORE_POSTGRES_PASSWORD"]).await;
-    let wrong_name = Config { db_name: "missing".into(), ..right.clone() };
+    let wrong_name = PostgresConfig { db_name: "missing".into(), ..right.clone() };
     refused(wrong_name, &["\"missing\" does not exist", "store.postgres.dbName"]).await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let free = listener.local_addr().unwrap().port();
     drop(listener);
-    let wrong_port = Config { port: free, ..right.clone() };
+    let wrong_port = PostgresConfig { port: free, ..right.clone() };
     refused(wrong_port, &[&format!("127.0.0.1:{free}"), "refused", "store.postgres.port"]).await;
-    let no_tls = Config { tls: Tls { mode: TlsMode::VerifyNone, ..Tls::default() }, ..right };
+    let no_tls =
+        PostgresConfig { tls: PostgresTls { mode: TlsMode::VerifyNone, ..PostgresTls::default() }, ..right };
     refused(no_tls, &["TLS", "store.postgres.tls"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_does_not_answer_is_given_up() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let config = Config {
+    let config = PostgresConfig {
         port: silent.local_addr().unwrap().port(),
         connection_timeout: std::time::Duration::from_millis(200),
-        ..Config::default()
+        ..PostgresConfig::default()
     };
     let why = unavailable(Postgres::connect(config).await.map(drop));
     assert!(why.contains("no answer within 200ms") || why.contains("timeout"), "{why}");

@@ -35,7 +35,7 @@ fn used_by_kuma() -> Database {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_of_kuma_is_refused_with_the_import_on_offer_and_nothing_is_created_in_it() {
+async fn a_database_of_kuma_is_refused_unchanged_and_the_import_is_offered() {
     let database = used_by_kuma();
     let why = unavailable(Postgres::connect(config(&database)).await.map(drop));
     for part in ["tables of Kuma", "kuma-cp migrate import-kuma", "KUMA_STORE_POSTGRES_DB_NAME"] {

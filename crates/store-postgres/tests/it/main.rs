@@ -20,7 +20,7 @@ use store::{
     Changes, Dirty, Error, Memory, Snapshot, Store, Write, backup,
     conformance::{Fixture, resource, same_history},
 };
-use store_postgres::{Config, Postgres};
+use store_postgres::{Postgres, PostgresConfig};
 use testkit::postgres::{Database, fresh_database};
 
 /// Less than the time after which the store looks at the database unasked: what is seen within this
@@ -87,14 +87,14 @@ async fn an_explicit_null_of_a_patch_is_stored_and_read_back() {
     assert!(!stored[1].as_object().unwrap().contains_key("value"), "{stored}");
 }
 
-fn config(database: &Database) -> Config {
-    Config {
+fn config(database: &Database) -> PostgresConfig {
+    PostgresConfig {
         host: database.host.clone(),
         port: database.port,
         user: database.user.clone(),
         password: database.password.clone(),
         db_name: database.name.clone(),
-        ..Config::default()
+        ..PostgresConfig::default()
     }
 }
 
@@ -130,7 +130,7 @@ fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     }
 }
 
-/// What the store shows and vouches for: not while there is an outage.
+/// Returns the snapshot if the store vouches for it: not while there is an outage.
 fn vouched_for(store: &Postgres) -> Result<Arc<Snapshot>, Error> {
     match store.outage() {
         Some(outage) => Err(Error::Unavailable(outage.reason)),

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use store::{Dirty, Store, Write};
-use store_postgres::{Config, Postgres};
+use store_postgres::{Postgres, PostgresConfig};
 use testkit::postgres::{self, Database, fresh_database, shared};
 
 use crate::{
@@ -113,7 +113,8 @@ async fn a_watch_across_an_outage_misses_nothing_others_wrote_meanwhile() {
 async fn a_trimmed_log_makes_everything_dirty() {
     let database = fresh_database().unwrap();
     let visitor = Visitor::of(shared().unwrap(), &database);
-    let (store, other) = (connect(&visitor.database).await, connect(&database).await);
+    let store = connect(&visitor.database).await;
+    let other = connect(&database).await;
     create(&store, "kept").await;
     let mut changes = store.changes();
     visitor.lock_out();
@@ -138,7 +139,7 @@ async fn probed(store: &Postgres, is_expected: impl Fn(&Result<(), store::Error>
     tokio::time::timeout(std::time::Duration::from_secs(60), asked).await.expect("the store answers so");
 }
 
-/// What a full disk looks like, or an administrator who stops all writers: connections stay, and can be read from.
+/// Stands for a full disk, or an administrator who stops all writers: connections stay, and can be read from.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_can_only_be_read_is_not_ready() {
     let cluster = postgres::Postgres::start().unwrap();
@@ -163,7 +164,7 @@ async fn a_database_that_can_only_be_read_is_not_ready() {
     reported(&mut changes, &["after"]).await;
 }
 
-/// What a failover to a replica that lags behind looks like, or a backup put back in place.
+/// Stands for a failover to a replica that lags behind, or a backup put back in place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_lost_commits_is_read_again() {
     for another_history in [false, true] {
@@ -199,7 +200,7 @@ async fn a_database_that_lost_commits_is_read_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_to_a_database_that_lost_commits_is_refused_until_it_was_read_again() {
+async fn a_database_that_lost_commits_refuses_writes_until_it_was_read_again() {
     let database = fresh_database().unwrap();
     let store = connect(&database).await;
     create(&store, "kept").await;
@@ -221,7 +222,7 @@ async fn a_write_to_a_database_that_lost_commits_is_refused_until_it_was_read_ag
 async fn a_connection_lost_during_a_commit_leaves_the_outcome_open() {
     let database = fresh_database().unwrap();
     let proxy = TcpProxy::start(database.port).await;
-    let store = Postgres::connect(Config { port: proxy.port, ..config(&database) }).await.unwrap();
+    let store = Postgres::connect(PostgresConfig { port: proxy.port, ..config(&database) }).await.unwrap();
     create(&store, "before").await;
     let mut changes = store.changes();
     proxy.cut_at_the_next_commit();
@@ -240,7 +241,8 @@ async fn acknowledged_writes_survive_crashes_of_the_server() {
     let done = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..4)
         .map(|writer| {
-            let (store, done) = (store.clone(), done.clone());
+            let store = store.clone();
+            let done = done.clone();
             tokio::spawn(async move {
                 let mut acknowledged = Vec::new();
                 for n in 0.. {

@@ -2,7 +2,7 @@
 
 use resources::{Kind, Resource};
 use store::{Error, Store, Write, conformance::resource};
-use store_postgres::{Config, Postgres};
+use store_postgres::{Postgres, PostgresConfig};
 use testkit::postgres::{fresh_database, shared};
 
 use crate::{PATIENCE, config, connect, contents, create, delete, eventually, key, reported, secret};
@@ -10,7 +10,8 @@ use crate::{PATIENCE, config, connect, contents, create, delete, eventually, key
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_through_one_is_seen_by_the_other() {
     let database = fresh_database().unwrap();
-    let (one, two) = (connect(&database).await, connect(&database).await);
+    let one = connect(&database).await;
+    let two = connect(&database).await;
     let mut changes = two.changes();
     let created = create(&one, "a").await;
     reported(&mut changes, &["a"]).await;
@@ -25,7 +26,8 @@ async fn a_change_through_one_is_seen_by_the_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_are_checked_against_the_database_not_against_what_is_shown() {
     let database = fresh_database().unwrap();
-    let (one, two) = (connect(&database).await, connect(&database).await);
+    let one = connect(&database).await;
+    let two = connect(&database).await;
     // Nothing waits for the other control plane here: each step may find it behind.
     for round in 0..20 {
         let name = format!("secret-{round}");
@@ -37,7 +39,7 @@ async fn writes_are_checked_against_the_database_not_against_what_is_shown() {
         let updated = two.write(update(created.version)).await.unwrap();
         let stale = one.write(update(created.version)).await;
         let Err(Error::Conflict { expected, found, .. }) = stale else { panic!("{stale:?}") };
-        assert_eq!((expected, found), (created.version, updated.revision));
+        assert_eq!((expected, found), (created.version, updated.get(&key(&name)).unwrap().version));
 
         let mesh = resource(Kind::Mesh, "", &format!("mesh-{round}"), "");
         let mut owned = secret(&format!("owned-{round}"));
@@ -52,7 +54,8 @@ async fn writes_are_checked_against_the_database_not_against_what_is_shown() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_was_refused_because_of_another_catches_up_and_succeeds() {
     let database = fresh_database().unwrap();
-    let (one, two) = (connect(&database).await, connect(&database).await);
+    let one = connect(&database).await;
+    let two = connect(&database).await;
     // Nothing else is waited for: in most rounds the second finds itself behind.
     for round in 0..20 {
         let name = format!("secret-{round}");
@@ -78,7 +81,8 @@ async fn who_was_refused_because_of_another_catches_up_and_succeeds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn independent_writes_share_one_transaction() {
     let database = fresh_database().unwrap();
-    let (one, two) = (connect(&database).await, connect(&database).await);
+    let one = connect(&database).await;
+    let two = connect(&database).await;
     let creates = (0..100).map(|n| Write::Create(secret(&(n % 99).to_string()))).collect();
     let outcomes = one.write_each(creates).await;
     let refused: Vec<usize> = (0..100).filter(|n| outcomes[*n].is_err()).collect();
@@ -95,8 +99,10 @@ async fn independent_writes_share_one_transaction() {
 async fn concurrent_writers_on_both_end_with_the_same_contents() {
     const WRITES: usize = 40;
     let database = fresh_database().unwrap();
-    let (one, two) = (connect(&database).await, connect(&database).await);
-    let (mut at_one, mut at_two) = (one.changes(), two.changes());
+    let one = connect(&database).await;
+    let two = connect(&database).await;
+    let mut at_one = one.changes();
+    let mut at_two = two.changes();
     let write = async |store: &Postgres, prefix: &str| {
         for n in 0..WRITES {
             create(store, &format!("{prefix}-{n}")).await;
@@ -130,7 +136,8 @@ async fn stores_that_open_an_empty_database_together_all_succeed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_of_changes_keeps_the_last_hundred_thousand_revisions() {
     let database = fresh_database().unwrap();
-    let (store, other) = (connect(&database).await, connect(&database).await);
+    let store = connect(&database).await;
+    let other = connect(&database).await;
     let mut changes = other.changes();
     create(&store, "old").await;
     reported(&mut changes, &["old"]).await;
@@ -148,7 +155,7 @@ async fn the_log_of_changes_keeps_the_last_hundred_thousand_revisions() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_more_connections_are_opened_than_allowed() {
     let database = fresh_database().unwrap();
-    let limited = Config { max_open_connections: 3, ..config(&database) };
+    let limited = PostgresConfig { max_open_connections: 3, ..config(&database) };
     let store = std::sync::Arc::new(Postgres::connect(limited).await.unwrap());
     let tasks: Vec<_> = (0..30)
         .map(|n| {

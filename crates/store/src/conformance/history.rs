@@ -6,7 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use resources::{Key, Kind, Resource};
+use resources::{Key, Kind, Resource, Status};
 
 use super::{Fixture, everything, mesh_of, resource};
 use crate::{Changes, Committed, Dirty, Error, Memory, Snapshot, Store, Write};
@@ -34,9 +34,10 @@ pub async fn same_history(a: &dyn Store, b: &dyn Store, seed: u64, steps: usize)
         let batch = random.batch(&a.snapshot().unwrap());
         let each = random.one_in(3);
         let at = format!("seed {seed}, step {step}, {} {batch:?}", if each { "each of" } else { "batch" });
-        let (left, right) = match each {
-            false => (vec![a.write(batch.clone()).await], vec![b.write(batch).await]),
-            true => (alone(a, &batch).await, b.write_each(batch).await),
+        let (left, right) = if each {
+            (alone(a, &batch).await, b.write_each(batch).await)
+        } else {
+            (vec![a.write(batch.clone()).await], vec![b.write(batch).await])
         };
         assert_eq!(comparable(left), comparable(right), "outcomes at {at}");
         assert_eq!(a.snapshot().unwrap().revision(), b.snapshot().unwrap().revision(), "revision at {at}");
@@ -49,7 +50,7 @@ pub async fn same_history(a: &dyn Store, b: &dyn Store, seed: u64, steps: usize)
     lazy.compare(&format!("seed {seed}, the end")).await;
 }
 
-/// What [`Store::write_each`] must do, by its definition.
+/// Definition of [`Store::write_each`]: makes each write on its own.
 async fn alone(store: &dyn Store, writes: &[Write]) -> Vec<Result<Committed, Error>> {
     let mut outcomes = Vec::new();
     for write in writes {
@@ -131,11 +132,15 @@ impl Random {
         let key = self.key();
         let found = now.get(&key).map_or(0, |r| r.version);
         let expected = if self.one_in(5) { found.saturating_sub(1) } else { found };
-        match self.below(10) {
+        match self.below(11) {
             0..=3 => Write::Create(self.resource(key)),
             4..=6 => Write::Update { resource: self.resource(key), expected },
             7 => Write::Delete { key, expected: (!self.one_in(3)).then_some(expected) },
-            8 => Write::DeleteUnlessOwner { key, expected: Some(expected), of: self.pick(&KINDS) },
+            8 => {
+                let status = self.resource(key.clone()).status.unwrap_or_else(|| Status::empty(key.kind));
+                Write::Status { key, status, expected: (!self.one_in(3)).then_some(expected) }
+            }
+            9 => Write::DeleteUnlessOwner { key, expected: Some(expected), of: self.pick(&KINDS) },
             _ => {
                 let mut resource = self.resource(key);
                 resource.version = now.revision() + self.next() % 3;

@@ -13,7 +13,7 @@ use crate::{Changes, Committed, Error, Memory, Snapshot, Store, Write};
 #[derive(Debug, Default)]
 pub struct Piecewise {
     inner: Memory,
-    /// How many writes are still to come before one that fails; 0 when none is to.
+    /// Number of writes still to come before one that fails; 0 when none is to.
     until_failure: AtomicUsize,
 }
 
@@ -31,15 +31,15 @@ impl Store for Piecewise {
     }
 
     async fn write(&self, batch: Vec<Write>) -> Result<Committed, Error> {
-        let mut all = Committed { revision: self.snapshot()?.revision(), changed: Vec::new() };
+        let mut all = Committed { at: self.latest().await?, changed: Vec::new() };
         for write in batch {
             let left = self.until_failure.load(Ordering::Relaxed);
             self.until_failure.store(left.saturating_sub(1), Ordering::Relaxed);
             if left == 1 {
                 return Err(Error::Unavailable("it went away".to_owned()));
             }
-            let Committed { revision, changed } = self.inner.write(vec![write]).await?;
-            all.revision = revision;
+            let Committed { at, changed } = self.inner.write(vec![write]).await?;
+            all.at = at;
             all.changed.extend(changed);
         }
         Ok(all)

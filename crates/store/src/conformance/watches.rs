@@ -1,4 +1,4 @@
-//! What subscribers see.
+//! Changes as subscribers see them.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -7,8 +7,8 @@ use resources::{Key, Kind};
 use super::{Fixture, create, delete, mesh, owned, refused, resource, secret, tagged, write};
 use crate::{Changes, Dirty, Error, Store, Write};
 
-/// How long a test waits for what must come before it calls it missing.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time a test waits for what must come before it calls it missing.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn next(changes: &mut Changes) -> BTreeSet<Key> {
     let dirty = tokio::time::timeout(PATIENCE, changes.next()).await.expect("a change was missed");
@@ -44,7 +44,8 @@ pub async fn concurrent_writers_are_all_reported(fixture: Fixture) {
         (0..WRITERS).flat_map(|w| (0..WRITES).map(move |n| secret(&name(w, n)).key)).collect();
     let subscribers: Vec<_> = (0..3)
         .map(|_| {
-            let (mut changes, expected) = (fixture.store.changes(), expected.clone());
+            let mut changes = fixture.store.changes();
+            let expected = expected.clone();
             tokio::spawn(async move { collect(&mut changes, &expected).await })
         })
         .collect();

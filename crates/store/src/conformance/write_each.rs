@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, time::Duration};
 use resources::Key;
 
 use super::{Fixture, create, everything, mesh, owned, secret, tagged, write};
-use crate::{Dirty, Error, Write};
+use crate::{Bookmark, Dirty, Error, Write};
 
-/// How long a test waits for what must come before it calls it missing.
+/// Longest time a test waits for what must come before it calls it missing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Writes of which the second, the fourth and the sixth are refused, for three reasons.
@@ -36,11 +36,11 @@ pub async fn each_write_has_an_outcome_of_its_own(fixture: Fixture) {
         let key = secret(name).key;
         let committed = outcome.as_ref().expect("the write is sound");
         assert_eq!(committed.get(&key), snapshot.get(&key), "what is reported written is visible");
-        assert_eq!(committed.get(&key).unwrap().version, committed.revision);
+        assert_eq!(store.reached(&committed.at, Duration::ZERO).await, Ok(()));
     }
     assert_eq!(gone.as_ref().unwrap().changed, vec![(secret("gone").key, None)]);
     assert_eq!(exists, &Err(Error::AlreadyExists(stored.key.clone())));
-    let found = changed.as_ref().unwrap().revision;
+    let found = snapshot.get(&stored.key).unwrap().version;
     assert_eq!(stale, &Err(Error::Conflict { key: stored.key.clone(), expected: stored.version, found }));
     assert!(matches!(orphan, Err(Error::OwnerMissing { .. })), "{orphan:?}");
     let names: Vec<_> = everything(store).iter().map(|r| r.name().to_owned()).collect();
@@ -88,7 +88,8 @@ pub async fn each_write_sees_those_before_it(fixture: Fixture) {
 pub async fn when_each_write_is_refused_nothing_happens(fixture: Fixture) {
     let store = fixture.store.as_ref();
     create(store, secret("a")).await;
-    let (before, mut changes) = (store.snapshot().unwrap(), store.changes());
+    let before = store.snapshot().unwrap();
+    let mut changes = store.changes();
     let outcomes = store.write_each(vec![Write::Create(secret("a")), Write::Create(secret("a"))]).await;
     assert_eq!(outcomes, vec![Err(Error::AlreadyExists(secret("a").key)); 2]);
     assert_eq!(store.write_each(Vec::new()).await, []);
@@ -103,7 +104,8 @@ pub async fn a_revision_can_be_waited_for(fixture: Fixture) {
     changes.until(now, Duration::ZERO).await.expect("what is there need not be waited for");
 
     let waiting = {
-        let (store, changes) = (store.clone(), changes.clone());
+        let store = store.clone();
+        let changes = changes.clone();
         tokio::spawn(async move {
             changes.until(now + 2, PATIENCE).await.unwrap();
             store.snapshot().unwrap().revision()
@@ -119,6 +121,24 @@ pub async fn a_revision_can_be_waited_for(fixture: Fixture) {
     assert!(seen >= now + 2, "the snapshot is at {seen} when {} was waited for", now + 2);
 }
 
+pub async fn what_a_bookmark_marks_can_be_waited_for(fixture: Fixture) {
+    let store = fixture.store.clone();
+    let mut bookmarks = Vec::new();
+    for name in ["a", "b"] {
+        bookmarks.push((name, write(store.as_ref(), vec![Write::Create(secret(name))]).await.at));
+    }
+    assert_eq!(store.latest().await.unwrap(), bookmarks[1].1, "the newest write is the last one");
+    for (name, bookmark) in &bookmarks {
+        store.reached(bookmark, PATIENCE).await.unwrap();
+        assert!(store.snapshot().unwrap().get(&secret(name).key).is_some(), "{name} is shown");
+    }
+    let foreign = store.reached(&Bookmark::new("of/another"), PATIENCE).await.unwrap_err();
+    assert!(foreign.to_string().contains("of/another"), "{foreign}");
+    // Without anything written there is nothing to wait for either.
+    let empty = write(store.as_ref(), Vec::new()).await.at;
+    store.reached(&empty, PATIENCE).await.unwrap();
+}
+
 pub async fn waiting_for_a_revision_ends_with_the_store(fixture: Fixture) {
     let changes = fixture.store.changes();
     let next = fixture.store.snapshot().unwrap().revision() + 1;
@@ -132,7 +152,8 @@ pub async fn a_store_that_has_caught_up_shows_every_write(fixture: Fixture) {
     let store = fixture.store.as_ref();
     for name in ["a", "b", "c"] {
         let created = create(store, secret(name)).await;
-        assert!(store.latest().await.unwrap() >= created.version);
+        store.reached(&store.latest().await.unwrap(), PATIENCE).await.unwrap();
+        assert!(store.snapshot().unwrap().revision() >= created.version);
         let snapshot = store.caught_up(PATIENCE).await.unwrap();
         assert_eq!(snapshot.get(&created.key), Some(&created));
     }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use resources::Resource;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// How many entries a bucket has on average before all of them are split.
+/// Average number of entries in a bucket before all buckets are split.
 const FULL: usize = 128;
-/// How far from its expected place an entry is looked for before the whole bucket is searched.
+/// Distance from its expected place in which an entry is looked for before the whole bucket is searched.
 const NEAR: usize = 32;
 
 type Bucket<T> = Vec<(u64, T)>;
@@ -98,7 +98,7 @@ impl<T: Clone> Index<T> {
         hash.checked_shr(u64::BITS - self.bits).unwrap_or(0) as usize
     }
 
-    /// Where the entry is, or where it would be. Equal hashes stand side by side.
+    /// Index of the entry, or (`Err`) the index to insert it at. Equal hashes stand side by side.
     fn position(&self, bucket: &[(u64, T)], hash: u64, is: impl Fn(&T) -> bool) -> Result<usize, usize> {
         let first = self.first_from(bucket, hash);
         let same_hash = bucket[first..].iter().take_while(|(other, _)| *other == hash);

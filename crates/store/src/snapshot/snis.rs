@@ -1,4 +1,4 @@
-//! Which destinations a value of SNI leads to, among any number of them.
+//! Destinations that a value of SNI leads to, among any number of them.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ impl Snis {
         if old.zip(new).is_some_and(alike) {
             return;
         }
-        let (gone, come) = (hashes(old), hashes(new));
+        let gone = hashes(old);
+        let come = hashes(new);
         if gone == come {
             return;
         }
@@ -48,7 +49,7 @@ fn hashes(resource: Option<&Resource>) -> Vec<u64> {
     accepted.iter().map(|it| xxh3_64(it.value.as_bytes())).collect()
 }
 
-/// Whether a value leads to a port of the resource.
+/// True if the value leads to a port of the resource.
 pub(super) fn accepts(resource: &Resource, value: &str) -> bool {
     sni::accepted(resource).iter().any(|it| it.value == value)
 }

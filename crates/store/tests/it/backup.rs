@@ -2,38 +2,10 @@ use std::io::{BufRead, Cursor};
 
 use resources::{Key, Kind, Resource};
 use store::{
-    Memory, Sqlite, Store, Write,
+    Memory, Store, Write,
     backup::{self, Attachment, Error},
-    conformance::{Piecewise, resource},
+    conformance::{Piecewise, contents, filled, resource},
 };
-
-/// A mesh, what it owns, what that owns, and something with a status; versions with gaps.
-async fn filled() -> Memory {
-    let store = Memory::default();
-    // "Config" sorts after the kinds it owns here, so that order in the file is not order of ownership.
-    let owner = resource(Kind::Config, "", "owner", "one");
-    let owned = |mut resource: Resource, owner: &Key| {
-        resource.owner = Some(owner.clone());
-        resource
-    };
-    let middle = owned(resource(Kind::Secret, "default", "middle", "two"), &owner.key);
-    let leaf = owned(resource(Kind::Mesh, "", "leaf", "three"), &middle.key);
-    for write in [
-        Write::Create(owner),
-        Write::Create(middle),
-        Write::Create(resource(Kind::Secret, "default", "gone", "x")),
-        Write::Delete { key: Key::new(Kind::Secret, "default", "gone"), expected: None },
-        Write::Create(leaf),
-        Write::Create(resource(Kind::MeshService, "default", "bäckend\n\"", "four")),
-    ] {
-        store.write(vec![write]).await.unwrap();
-    }
-    store
-}
-
-fn contents(store: &dyn Store) -> Vec<Resource> {
-    store.snapshot().unwrap().iter().map(|r| r.as_ref().clone()).collect()
-}
 
 async fn exported() -> (Vec<Resource>, Vec<u8>) {
     let store = filled().await;
@@ -47,7 +19,7 @@ async fn import(store: &dyn Store, from: impl BufRead) -> Result<usize, Error> {
 }
 
 #[tokio::test]
-async fn files_come_along_and_a_backup_without_any_is_one_that_older_programs_read() {
+async fn files_come_along_and_older_programs_read_a_backup_without_any() {
     let store = filled().await;
     let files = [("kuma-cp.crt", "-----BEGIN"), ("kuma-cp.key", "kéy\n")]
         .map(|(file, text)| Attachment { file: file.to_owned(), text: text.to_owned() });
@@ -70,24 +42,18 @@ async fn files_come_along_and_a_backup_without_any_is_one_that_older_programs_re
 #[tokio::test]
 async fn a_backup_restores_everything_as_it_was() {
     let (before, file) = exported().await;
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("store.db");
-    let store = Sqlite::open(&path).unwrap();
+    let store = Memory::default();
     assert_eq!(import(&store, Cursor::new(&file)).await.unwrap(), 4);
     assert_eq!(contents(&store), before);
-    drop(store);
-
-    let reopened = Sqlite::open(&path).unwrap();
-    assert_eq!(contents(&reopened), before);
     let mut again = Vec::new();
-    backup::export(&reopened, &[], &mut again).unwrap();
+    backup::export(&store, &[], &mut again).unwrap();
     assert_eq!(String::from_utf8(again).unwrap(), String::from_utf8(file).unwrap());
     // Ownership came along.
-    reopened
+    store
         .write(vec![Write::Delete { key: Key::global(Kind::Config, "owner"), expected: None }])
         .await
         .unwrap();
-    assert_eq!(contents(&reopened).len(), 1);
+    assert_eq!(contents(&store).len(), 1);
 }
 
 #[tokio::test]

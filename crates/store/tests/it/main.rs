@@ -1,8 +1,7 @@
-//! Every store against the conformance suite, and SQLite against what happens to files.
+//! The store in memory against the conformance suite; snapshots and backups.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod backup;
 mod memory;
 mod snapshot;
-mod sqlite;

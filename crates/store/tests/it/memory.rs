@@ -8,7 +8,7 @@ async fn empty() -> Fixture {
 
 conformance_tests!(empty);
 
-/// What a store gets that only says how to write a batch.
+/// Conformance of a store that has only the provided methods beside the write of a batch.
 mod without_transactions {
     use store::conformance::Piecewise;
 

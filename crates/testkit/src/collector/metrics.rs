@@ -3,7 +3,7 @@
 use prost::{Message, Oneof};
 
 use super::{
-    Measured, Point,
+    MetricKind, Point,
     otlp::{KeyValue, texts},
 };
 
@@ -84,10 +84,10 @@ pub fn points(message: &[u8]) -> Option<Vec<Point>> {
             let numbers =
                 |numbers: Numbers| numbers.points.into_iter().map(|point| point.attributes).collect();
             let (kind, points): (_, Vec<_>) = match metric.data? {
-                Data::Gauge(points) => (Measured::Gauge, numbers(points)),
-                Data::Sum(points) => (Measured::Sum, numbers(points)),
+                Data::Gauge(points) => (MetricKind::Gauge, numbers(points)),
+                Data::Sum(points) => (MetricKind::Sum, numbers(points)),
                 Data::Histogram(of) => {
-                    (Measured::Histogram, of.points.into_iter().map(|point| point.attributes).collect())
+                    (MetricKind::Histogram, of.points.into_iter().map(|point| point.attributes).collect())
                 }
             };
             let point = |attributes: Vec<KeyValue>| Point {

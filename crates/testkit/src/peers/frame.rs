@@ -2,35 +2,22 @@
 
 use std::{
     convert::Infallible,
-    io::{Read as _, Write as _},
     pin::Pin,
     task::{Context, Poll},
 };
 
 use axum::body::{Body, Bytes, HttpBody};
-use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use http_body_util::BodyExt as _;
 use hyper::body::Frame;
+use kds::wire::frame::FrameReader;
 use prost::Message;
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
-/// A flag for compression and four bytes of length stand before every message.
-const PREFIX: usize = 5;
+pub use kds::wire::frame::framed;
+
 /// Messages that wait for the peer.
 const WAITING: usize = 16;
-
-/// The bytes of a message on a stream.
-pub fn framed(message: &impl Message, compressed: bool) -> std::io::Result<Bytes> {
-    let mut body = message.encode_to_vec();
-    if compressed {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(&body)?;
-        body = encoder.finish()?;
-    }
-    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    Ok([&[u8::from(compressed)], length.to_be_bytes().as_slice(), &body].concat().into())
-}
 
 /// Sends messages on a stream, which ends when this is dropped.
 #[derive(Debug, Clone)]
@@ -70,17 +57,17 @@ pub type Coming = Pin<Box<dyn Future<Output = Result<Body, Status>> + Send>>;
 pub struct Incoming {
     coming: Option<Coming>,
     body: Body,
-    pending: Vec<u8>,
+    frames: FrameReader,
 }
 
 impl Incoming {
     pub fn of(body: Body) -> Incoming {
-        Incoming { coming: None, body, pending: Vec::new() }
+        Incoming { coming: None, body, frames: FrameReader::new(usize::MAX) }
     }
 
     /// The messages of an answer, which begins when the peer wants it to.
     pub fn of_answer(coming: Coming) -> Incoming {
-        Incoming { coming: Some(coming), body: Body::empty(), pending: Vec::new() }
+        Incoming { coming: Some(coming), body: Body::empty(), frames: FrameReader::new(usize::MAX) }
     }
 
     /// The next message; `None` where the stream ends without an error.
@@ -89,9 +76,10 @@ impl Incoming {
             self.body = coming.await?;
         }
         loop {
-            if let Some(message) = self.take()? {
+            let message = self.frames.next_message();
+            if let Some(message) = message.map_err(|error| Status::invalid_argument(error.to_string()))? {
                 let unreadable = |error: prost::DecodeError| Status::invalid_argument(error.to_string());
-                return M::decode(message.as_slice()).map(Some).map_err(unreadable);
+                return M::decode(message).map(Some).map_err(unreadable);
             }
             let frame = match self.body.frame().await {
                 Some(Ok(frame)) => frame,
@@ -99,29 +87,12 @@ impl Incoming {
                 None => return Ok(None),
             };
             match frame.into_data() {
-                Ok(data) => self.pending.extend_from_slice(&data),
+                Ok(data) => self.frames.extend(&data),
                 Err(frame) => {
                     let status = frame.trailers_ref().and_then(Status::from_header_map);
                     return status.filter(|status| status.code() != Code::Ok).map_or(Ok(None), Err);
                 }
             }
         }
-    }
-
-    fn take(&mut self) -> Result<Option<Vec<u8>>, Status> {
-        let Some((prefix, rest)) = self.pending.split_first_chunk::<PREFIX>() else { return Ok(None) };
-        let [compressed, length @ ..] = *prefix;
-        let length = u32::from_be_bytes(length) as usize;
-        if rest.len() < length {
-            return Ok(None);
-        }
-        let message = self.pending.drain(..PREFIX + length).skip(PREFIX).collect::<Vec<u8>>();
-        if compressed == 0 {
-            return Ok(Some(message));
-        }
-        let mut read = Vec::new();
-        let unpacked = GzDecoder::new(message.as_slice()).read_to_end(&mut read);
-        unpacked.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        Ok(Some(read))
     }
 }

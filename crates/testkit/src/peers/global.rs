@@ -25,7 +25,7 @@ use super::{
     response,
 };
 
-/// How long a zone may take to answer.
+/// Time limit for an answer of a zone.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Seconds between two signs of life of a zone.
 const INTERVAL: i64 = 10;
@@ -37,7 +37,7 @@ pub struct HostileGlobal {
     said: Arc<Said>,
 }
 
-/// What is said, kind by kind, and what the zone answered.
+/// Messages to send, kind by kind, and the zone's answers.
 #[derive(Debug)]
 struct Said {
     kinds: Mutex<BTreeMap<String, Saying>>,
@@ -85,7 +85,7 @@ impl Said {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a stream is to send of the kinds that it was asked for, and has not sent.
+    /// Returns the messages that a stream is to send: of kinds that it was asked for, and not sent yet.
     fn unsent(&self, sent: &BTreeMap<String, Option<u64>>) -> Vec<(String, Saying)> {
         let kinds = self.kinds();
         let latest = |kind: &String| kinds.get(kind).cloned().unwrap_or_default();

@@ -78,20 +78,20 @@ impl HostileZone {
     }
 
     /// Begins to send resources of its own.
-    pub fn offer(&self) -> Offer {
+    pub fn offer(&self) -> ResourceStream {
         let (responses, requests) = self.open(service::ZONE_TO_GLOBAL_SYNC);
-        Offer { responses, requests, nonce: 0 }
+        ResourceStream { responses, requests, nonce: 0 }
     }
 }
 
 /// The stream on which a zone sends resources.
-pub struct Offer {
+pub struct ResourceStream {
     responses: Sender,
     requests: Incoming,
     nonce: u64,
 }
 
-impl Offer {
+impl ResourceStream {
     /// Sends resources of a kind. Returns why some are refused: `None` when all are stored.
     pub async fn send(
         &mut self,

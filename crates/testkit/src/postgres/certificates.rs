@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
-/// Where the PEM files of a cluster are.
+/// Paths of a cluster's PEM files.
 #[derive(Debug, Clone)]
 pub struct Certificates {
     pub ca: PathBuf,

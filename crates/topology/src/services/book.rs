@@ -1,4 +1,5 @@
-//! Which addresses of a range were given to services, and which of them came back: what is stored of it.
+//! Addresses of a range that were given to services, and those that came back: the stored part of this
+//! knowledge.
 //!
 //! Addresses are given in order, and `next` never goes back. So every address below it was given once, and
 //! one that no service has came back some time ago. While there are plenty of others, that is all there is
@@ -20,7 +21,7 @@ const STEPS: i64 = 64;
 /// The addresses of one range.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressBook {
-    /// How many of the range were given so far.
+    /// Number of addresses of the range that were given so far.
     next: u32,
     /// Those that came back, by the time that was seen.
     released: BTreeMap<Timestamp, Spans>,
@@ -35,12 +36,12 @@ pub struct StoredBook {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<Ipv4Addr>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub released: Vec<Released>,
+    pub released: Vec<ReleasedAddresses>,
 }
 
 /// Addresses that came back at one time, each as `first-last`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Released {
+pub struct ReleasedAddresses {
     pub at: Timestamp,
     pub addresses: Vec<String>,
 }
@@ -55,7 +56,7 @@ impl AddressBook {
             None => 0,
         };
         let mut book = AddressBook { next, released: BTreeMap::new() };
-        for Released { at, addresses } in &stored.released {
+        for ReleasedAddresses { at, addresses } in &stored.released {
             let spans = addresses.iter().filter_map(|span| read_span(span, range));
             let mut read = Spans::default();
             read.extend(spans);
@@ -68,16 +69,19 @@ impl AddressBook {
 
     pub fn stored(&self, range: &Ipv4Range) -> StoredBook {
         let spelled = |(start, end): (u32, u32)| {
-            let (first, last) = (range.address(start)?, range.address(end - 1)?);
+            let first = range.address(start)?;
+            let last = range.address(end - 1)?;
             Some(if first == last { first.to_string() } else { format!("{first}-{last}") })
         };
         let released = self.released.iter();
-        let released = released
-            .map(|(at, spans)| Released { at: *at, addresses: spans.iter().filter_map(spelled).collect() });
+        let released = released.map(|(at, spans)| ReleasedAddresses {
+            at: *at,
+            addresses: spans.iter().filter_map(spelled).collect(),
+        });
         StoredBook { range: range.to_string(), next: range.address(self.next), released: released.collect() }
     }
 
-    /// Whether what comes back has to be listed.
+    /// Addresses that come back have to be listed.
     pub fn lists(&self, range: &Ipv4Range) -> bool {
         range.size() - u64::from(self.next) < FEW
     }
@@ -140,18 +144,18 @@ impl AddressBook {
         Some(address)
     }
 
-    /// Whether an address could be given now, as far as that can be said without looking at all of them.
+    /// An address could be given now, as far as that can be said without looking at all of them.
     pub fn may_give(&self, range: &Ipv4Range, now: Timestamp, quarantine: Duration) -> bool {
         let expired = self.first_end(quarantine).is_some_and(|ends| ends <= now);
         expired || range.address(self.next).is_some()
     }
 
-    /// When the first of those that came back may be given again.
+    /// Returns the time when the first of those that came back may be given again.
     pub fn first_end(&self, quarantine: Duration) -> Option<Timestamp> {
         self.released.first_key_value().map(|(at, _)| ends(*at, quarantine))
     }
 
-    /// What may be given again needs no times of its own any more.
+    /// Joins addresses that may be given again: they need no times of their own any more.
     fn join_expired(&mut self, now: Timestamp, quarantine: Duration) {
         let expired = self.released.keys().copied().take_while(|at| ends(*at, quarantine) <= now);
         let expired: Vec<Timestamp> = expired.collect();

@@ -1,4 +1,4 @@
-//! When something happens to a service though nothing changes.
+//! Times when something happens to a service though nothing changes.
 
 use std::{
     collections::{BTreeSet, HashMap},

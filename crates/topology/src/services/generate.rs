@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use jiff::Timestamp;
 use resources::{
     Labels, Resource,
     kinds::{
@@ -18,7 +17,7 @@ use resources::{
     naming::dns,
 };
 
-use super::{ServiceContext, Work};
+use super::{ServiceContext, ServiceWork, grace::GracePeriod};
 
 /// Dataplanes with other ports than the service they belong to: those ports cannot be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,49 +26,52 @@ pub struct PortConflict {
     pub dataplanes: Vec<Arc<str>>,
 }
 
-/// What one Dataplane says about the ports of a service.
+/// Ports of a service, as one Dataplane describes them.
 struct Claim<'a> {
     dataplane: &'a Arc<str>,
     ports: Vec<Port>,
 }
 
-/// What is to become of the service of a name.
+/// Plan for the service of a name.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct ServiceUpdate {
     /// `None` when there is no such service, and none is wanted.
-    pub work: Option<Work>,
+    pub work: Option<ServiceWork>,
     pub conflict: Option<PortConflict>,
-    /// When its grace period ends.
-    pub deadline: Option<Timestamp>,
+    /// Its grace period, if it has one.
+    pub grace: Option<GracePeriod>,
+    /// It is deleted without one, because too many young services are in theirs.
+    pub crowded_out: bool,
 }
 
-impl Plan {
+impl ServiceUpdate {
     /// The service without what its Dataplanes want of it: a service is generated no more.
-    pub fn retired(existing: Option<&Arc<Resource>>) -> Plan {
-        let mut work = existing.and_then(Work::on);
+    pub fn retired(existing: Option<&Arc<Resource>>) -> ServiceUpdate {
+        let mut work = existing.and_then(ServiceWork::on);
         if let Some(work) = work.as_mut().filter(|work| work.is_generated()) {
             work.delete = true;
         }
-        Plan { work, ..Plan::default() }
+        ServiceUpdate { work, ..ServiceUpdate::default() }
     }
 
     /// The service as the Dataplanes want it that have its name as their tag, in the order of their names.
+    /// `has_room` lets a young service begin its grace period.
     pub fn of<'a>(
         name: &Arc<str>,
         existing: Option<&Arc<Resource>>,
         dataplanes: impl Iterator<Item = &'a Arc<Resource>>,
         around: &ServiceContext<'_>,
-    ) -> Plan {
-        let mut work = existing.and_then(Work::on);
+        has_room: bool,
+    ) -> ServiceUpdate {
+        let work = existing.and_then(ServiceWork::on);
         if work.as_ref().is_some_and(|work| !work.is_generated()) {
             // What a user made by hand is left alone, also when it has the name of a tag.
-            return Plan { work, ..Plan::default() };
+            return ServiceUpdate { work, ..ServiceUpdate::default() };
         }
         let claims: Vec<Claim<'_>> = dataplanes.map(|dataplane| Claim::of(dataplane, name)).collect();
         let before = work.as_ref().map_or(&[][..], |work| &work.spec.ports);
         let Some(ports) = chosen(before, &claims) else {
-            let deadline = work.as_mut().and_then(|work| expire(work, around));
-            return Plan { work, deadline, conflict: None };
+            return work.map(|work| expire(work, around, has_room)).unwrap_or_default();
         };
         let conflict = conflict(name, &ports, &claims);
         let work = match work {
@@ -83,7 +85,7 @@ impl Plan {
                 work
             }
         };
-        Plan { work: Some(work), conflict, deadline: None }
+        ServiceUpdate { work: Some(work), conflict, ..ServiceUpdate::default() }
     }
 }
 
@@ -146,31 +148,32 @@ fn conflict(service: &str, ports: &[Port], claims: &[Claim<'_>]) -> Option<PortC
     (!dataplanes.is_empty()).then(|| PortConflict { service: service.to_owned(), dataplanes })
 }
 
-/// Starts the grace period of a service that lost its last Dataplane, or ends it. Returns when it ends.
-fn expire(work: &mut Work, around: &ServiceContext<'_>) -> Option<Timestamp> {
-    let now = around.now;
-    let label = work.labels.get(labels::DELETION_GRACE_PERIOD);
-    let started = label.and_then(|started| started.parse::<Timestamp>().ok());
-    if started.is_none() {
-        work.labels.insert(labels::DELETION_GRACE_PERIOD.to_owned(), now.to_string());
+/// Starts the grace period of a service that lost its last Dataplane, or ends it.
+fn expire(mut work: ServiceWork, around: &ServiceContext<'_>, has_room: bool) -> ServiceUpdate {
+    let Some(existing) = work.existing.as_deref() else { return ServiceUpdate::default() };
+    let stored = GracePeriod::stored(existing, around.deletion_grace_period);
+    let grace = stored.unwrap_or_else(|| GracePeriod::begin(existing, around));
+    if stored.is_none() {
+        work.labels.insert(labels::DELETION_GRACE_PERIOD.to_owned(), around.now.to_string());
     }
-    let ends = started.unwrap_or(now).checked_add(around.deletion_grace_period).unwrap_or(Timestamp::MAX);
-    work.delete = ends <= now;
-    (!work.delete).then_some(ends)
+    let crowded_out = stored.is_none() && grace.is_young && !has_room;
+    work.delete = crowded_out || grace.ends <= around.now;
+    let grace = (!work.delete).then_some(grace);
+    ServiceUpdate { work: Some(work), grace, crowded_out, conflict: None }
 }
 
-fn created(around: &ServiceContext<'_>, name: &Arc<str>, ports: Vec<Port>) -> Work {
+fn created(around: &ServiceContext<'_>, name: &Arc<str>, ports: Vec<Port>) -> ServiceWork {
     let mesh = around.mesh.name();
     let labels: [(&str, &str); 6] = [
         (labels::MESH, mesh),
         (labels::DISPLAY_NAME, name),
         (labels::MANAGED_BY, labels::MESH_SERVICE_GENERATOR),
-        (labels::ENV, labels::ENV_UNIVERSAL),
+        (labels::ENV, around.snis.environment.label()),
         (labels::ZONE, around.zone),
         (labels::ORIGIN, labels::ORIGIN_ZONE),
     ];
     let tags = BTreeMap::from([(labels::SERVICE.to_owned(), name.to_string())]);
-    let mut work = Work {
+    let mut work = ServiceWork {
         existing: None,
         labels: labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect::<Labels>(),
         spec: MeshService {
@@ -187,11 +190,12 @@ fn created(around: &ServiceContext<'_>, name: &Arc<str>, ports: Vec<Port>) -> Wo
 }
 
 /// Writes the server names of the ports: those of `before`, where the ports are the same and their author chose them.
-fn name_ports(work: &mut Work, before: &[Port], around: &ServiceContext<'_>, name: &Arc<str>) {
+fn name_ports(work: &mut ServiceWork, before: &[Port], around: &ServiceContext<'_>, name: &Arc<str>) {
     let spec = |ports: &[Port]| MeshService { ports: ports.to_vec(), ..MeshService::default() };
     let made =
         |ports: &[Port]| super::created(around, name.clone(), work.labels.clone(), spec(ports).into(), None);
-    let (mut named, before) = (made(&work.spec.ports), made(before));
+    let mut named = made(&work.spec.ports);
+    let before = made(before);
     around.snis.fill(&mut named, Some(&before));
     if let Some(named) = named.spec.get::<MeshService>() {
         work.spec.ports.clone_from(&named.ports);

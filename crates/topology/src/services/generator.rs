@@ -9,7 +9,7 @@ use std::{
 };
 
 use resources::{
-    Key, Kind, Resource,
+    Environment, Key, Kind, Resource,
     kinds::{
         mesh::{Mesh, MeshServicesMode},
         mesh_multi_zone_service::MeshMultiZoneService,
@@ -21,16 +21,17 @@ use super::{
     PortConflict, ServiceChange,
     deadlines::Deadlines,
     generate,
+    grace::YoungWaiting,
     hostnames::{HostnameConflict, Hostnames},
     record::{self, Vips},
-    status::Observed,
+    status::InsightFacts,
     vips::{Addresses, Pool},
 };
 use crate::{
     Identities,
     cidr::Ipv4Range,
     matching::MemberSelector,
-    state::index::{Index, Subject},
+    state::index::{Index, ServiceRef},
 };
 
 type ByName = BTreeMap<Arc<str>, Arc<Resource>>;
@@ -47,7 +48,7 @@ pub struct Generator {
     mesh: Option<Arc<Resource>>,
     dataplanes: ByName,
     /// By Dataplane: what its proxy reported, as far as services take it from there.
-    observed: HashMap<Arc<str>, Observed>,
+    observed: HashMap<Arc<str>, InsightFacts>,
     /// By `kuma.io/service` tag: the Dataplanes that have it.
     claimants: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     services: ByName,
@@ -57,13 +58,14 @@ pub struct Generator {
     /// The MeshServices as they were last planned: those to be deleted are not among them, those to be
     /// created are.
     planned: ByName,
-    /// Which planned services consist of which Dataplanes.
+    /// Index of planned services and their Dataplanes.
     dataplanes_of: Index,
-    /// Which MeshMultiZoneServices consist of which planned services.
+    /// Index of MeshMultiZoneServices and their planned services.
     services_of: Index,
     vips: Vips,
     hostnames: Hostnames,
     deadlines: Deadlines,
+    young_waiting: YoungWaiting,
     conflicts: BTreeMap<Arc<str>, PortConflict>,
     dirty: Dirty,
     visits: u64,
@@ -71,14 +73,14 @@ pub struct Generator {
 
 /// Services that have no address, because there is none left.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exhausted {
+pub struct ExhaustedRange {
     pub kind: Kind,
     pub range: Ipv4Range,
     /// By name.
     pub services: Vec<Arc<str>>,
 }
 
-/// What is to be looked at, by name.
+/// Names of services that have to be looked at.
 #[derive(Debug, Clone, Default)]
 struct Dirty {
     services: BTreeSet<Arc<str>>,
@@ -104,8 +106,9 @@ impl Generator {
         Generator {
             hostnames: Hostnames::new(&zone),
             snis: sni::Owner {
-                place: sni::Place::Zone { name: zone.clone(), federated: false },
+                place: sni::OwnerLocation::Zone { name: zone.clone(), federated: false },
                 formats: sni::Formats::default(),
+                environment: Environment::default(),
             },
             zone,
             deletion_grace_period,
@@ -122,6 +125,7 @@ impl Generator {
             services_of: Index::default(),
             vips: Vips::of(&Addresses::default()),
             deadlines: Deadlines::default(),
+            young_waiting: YoungWaiting::default(),
             conflicts: BTreeMap::new(),
             dirty: Dirty::default(),
             visits: 0,
@@ -152,18 +156,19 @@ impl Generator {
         anew
     }
 
-    /// How many times a service was looked at, or a hostname was made, for proving that cost follows change.
+    /// Returns the number of times that a service was looked at, or a hostname was made, to prove that cost
+    /// follows change.
     pub fn visits(&self) -> u64 {
         self.visits + self.hostnames.rendered()
     }
 
-    /// Whether [`Generator::desired`] may have something to say.
+    /// [`Generator::desired`] may return something.
     pub fn is_dirty(&self) -> bool {
         let Dirty { services, external, multi_zone } = &self.dirty;
         !(services.is_empty() && external.is_empty() && multi_zone.is_empty()) || self.vips.is_dirty()
     }
 
-    /// Takes in a resource of the mesh, its record of addresses, or a HostnameGenerator as it is now; `None`
+    /// Applies a resource of the mesh, its record of addresses, or a HostnameGenerator as it is now; `None`
     /// for one that is gone.
     pub fn apply(&mut self, key: &Key, resource: Option<Arc<Resource>>) {
         let name = &key.name;
@@ -173,6 +178,7 @@ impl Generator {
             Kind::Dataplane => self.replace_dataplane(name, resource),
             Kind::DataplaneInsight => self.replace_insight(name, resource.as_deref()),
             Kind::MeshService => {
+                self.young_waiting.apply(name, resource.as_deref(), self.deletion_grace_period);
                 replace(&mut self.services, name, resource);
                 self.dirty.services.insert(name.clone());
             }
@@ -209,9 +215,9 @@ impl Generator {
     }
 
     /// The ranges that are used up, as of the last round.
-    pub fn exhausted(&self) -> impl Iterator<Item = Exhausted> {
+    pub fn exhausted(&self) -> impl Iterator<Item = ExhaustedRange> {
         let pools = self.vips.pools().into_iter();
-        pools.filter(|(_, pool)| !pool.wanting().is_empty()).map(|(kind, pool)| Exhausted {
+        pools.filter(|(_, pool)| !pool.wanting().is_empty()).map(|(kind, pool)| ExhaustedRange {
             kind,
             range: pool.range(),
             services: pool.wanting().iter().cloned().collect(),
@@ -277,11 +283,12 @@ impl Generator {
     }
 
     fn replace_insight(&mut self, name: &Arc<str>, insight: Option<&Resource>) {
-        let new = insight.map(Observed::of).unwrap_or_default();
+        let new = insight.map(InsightFacts::of).unwrap_or_default();
         // Most of what is written in an insight does not concern services.
-        let old = match new == Observed::default() {
-            true => self.observed.remove(name),
-            false => self.observed.insert(name.clone(), new),
+        let old = if new == InsightFacts::default() {
+            self.observed.remove(name)
+        } else {
+            self.observed.insert(name.clone(), new)
         };
         if old.unwrap_or_default() != new
             && let Some(dataplane) = self.dataplanes.get(name)
@@ -292,7 +299,7 @@ impl Generator {
     }
 
     fn replace_multi_zone(&mut self, name: &Arc<str>, resource: Option<Arc<Resource>>) {
-        let subject = Subject::MultiZone(name.clone());
+        let subject = ServiceRef::MultiZone(name.clone());
         match resource.as_ref().and_then(|resource| resource.spec.get::<MeshMultiZoneService>()) {
             Some(spec) => {
                 let planned = &self.planned;
@@ -313,9 +320,9 @@ fn replace(all: &mut ByName, name: &Arc<str>, new: Option<Arc<Resource>>) -> Opt
     }
 }
 
-fn service_of(subject: Subject) -> Option<Arc<str>> {
+fn service_of(subject: ServiceRef) -> Option<Arc<str>> {
     match subject {
-        Subject::Service(name) => Some(name),
+        ServiceRef::Service(name) => Some(name),
         _ => None,
     }
 }

@@ -36,7 +36,7 @@ pub struct HostnameConflict {
     pub losers: BTreeSet<Arc<str>>,
 }
 
-/// What is written about the hostnames of a service in its status.
+/// Hostnames in the status of a service.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostnameStatus {
     pub addresses: Vec<Address>,
@@ -103,7 +103,7 @@ impl Hostnames {
         }
     }
 
-    /// How many times a generator was asked for a hostname.
+    /// Returns the number of times that a generator was asked for a hostname.
     pub fn rendered(&self) -> u64 {
         self.rendered
     }
@@ -174,7 +174,7 @@ impl Hostnames {
         touched.into_iter().map(|key| key.name).collect()
     }
 
-    /// What is to be written about a service.
+    /// Returns the hostnames to write to the status of a service.
     pub fn of(&self, key: &Key) -> HostnameStatus {
         let mut named = HostnameStatus::default();
         for (generator, made) in self.services.get(key).into_iter().flat_map(|service| &service.made) {
@@ -284,9 +284,10 @@ impl Hostnames {
         if claims.is_empty() {
             self.claims.remove(&place);
         }
-        match contested {
-            true => self.contested.insert(place),
-            false => self.contested.remove(&place),
+        if contested {
+            self.contested.insert(place)
+        } else {
+            self.contested.remove(&place)
         };
     }
 }

@@ -1,4 +1,4 @@
-//! What is observed about services that span zones: which MeshServices they consist of.
+//! Status of services that span zones: the MeshServices that they consist of.
 
 use resources::{
     Resource, Status, Subject,

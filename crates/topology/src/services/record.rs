@@ -37,7 +37,7 @@ pub struct Vips {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Books {
+struct StoredBooks {
     mesh_service: StoredBook,
     mesh_external_service: StoredBook,
     mesh_multi_zone_service: StoredBook,
@@ -74,7 +74,8 @@ impl Vips {
     pub fn read(&mut self, stored: Option<Arc<Resource>>) -> [(Kind, Vec<Arc<str>>); 3] {
         let config = stored.as_ref().and_then(|stored| stored.spec.get::<Config>());
         // What cannot be read is written anew; the addresses in use are known from the services.
-        let books = config.map(|config| serde_json::from_str::<Books>(&config.config).unwrap_or_default());
+        let books =
+            config.map(|config| serde_json::from_str::<StoredBooks>(&config.config).unwrap_or_default());
         let books = books.as_ref();
         let outside = [
             (Kind::MeshService, self.services.read(books.map(|books| &books.mesh_service))),
@@ -128,7 +129,7 @@ impl Vips {
         if !(services.1 || external.1 || multi_zone.1) {
             return None;
         }
-        let books = Books {
+        let books = StoredBooks {
             mesh_service: services.0,
             mesh_external_service: external.0,
             mesh_multi_zone_service: multi_zone.0,
@@ -155,10 +156,14 @@ impl Vips {
 
 /// The address that a write gives to a service.
 fn vip_of(change: &ServiceChange) -> Option<&str> {
-    let (ServiceChange::Create(resource) | ServiceChange::Update { resource, .. }) = change else {
-        return None;
+    let status = match change {
+        ServiceChange::Create(resource) | ServiceChange::Update { resource, .. } => {
+            resource.status.as_ref()?
+        }
+        ServiceChange::Status { status, .. } => status,
+        ServiceChange::Delete { .. } => return None,
     };
-    let vip = match resource.status.as_ref()? {
+    let vip = match status {
         Status::MeshService(status) => status.vips.first()?,
         Status::MeshMultiZoneService(status) => status.vips.first()?,
         Status::MeshExternalService(status) => &status.vip,

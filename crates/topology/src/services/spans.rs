@@ -25,7 +25,8 @@ impl Spans {
         if start >= end {
             return;
         }
-        let (mut start, mut end) = (start, end);
+        let mut start = start;
+        let mut end = end;
         if let Some((first, last)) = self.0.range(..=start).next_back().map(|(first, last)| (*first, *last))
             && last >= start
         {
@@ -75,25 +76,26 @@ mod tests {
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+            #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        #[test]
-        fn spans_hold_what_a_plain_set_holds(steps in prop::collection::vec((any::<bool>(), 0u32..40, 0u32..8), 0..40)) {
-            let (mut spans, mut plain) = (Spans::default(), BTreeSet::new());
-            for (insert, number, length) in steps {
-                if insert {
-                    spans.insert(number, number + length);
-                    plain.extend(number..number + length);
-                } else {
-                    spans.remove(number, number + length);
-                    plain.retain(|held| !(number..number + length).contains(held));
+            #[test]
+            fn spans_hold_what_a_plain_set_holds(steps in prop::collection::vec((any::<bool>(), 0u32..40, 0u32..8), 0..40)) {
+                let mut spans = Spans::default();
+    let mut plain = BTreeSet::new();
+                for (insert, number, length) in steps {
+                    if insert {
+                        spans.insert(number, number + length);
+                        plain.extend(number..number + length);
+                    } else {
+                        spans.remove(number, number + length);
+                        plain.retain(|held| !(number..number + length).contains(held));
+                    }
+                    let held: Vec<u32> = spans.iter().flat_map(|(start, end)| start..end).collect();
+                    prop_assert_eq!(held, plain.iter().copied().collect::<Vec<_>>());
+                    prop_assert!((0..50).all(|number| spans.contains(number) == plain.contains(&number)));
+                    let apart = spans.iter().zip(spans.iter().skip(1)).all(|(a, b)| a.1 < b.0);
+                    prop_assert!(apart, "{:?}", spans);
                 }
-                let held: Vec<u32> = spans.iter().flat_map(|(start, end)| start..end).collect();
-                prop_assert_eq!(held, plain.iter().copied().collect::<Vec<_>>());
-                prop_assert!((0..50).all(|number| spans.contains(number) == plain.contains(&number)));
-                let apart = spans.iter().zip(spans.iter().skip(1)).all(|(a, b)| a.1 < b.0);
-                prop_assert!(apart, "{:?}", spans);
             }
         }
-    }
 }

@@ -1,4 +1,4 @@
-//! What is observed about the services of this zone: who they are, and how many.
+//! Status of the services of this zone: identities and numbers of their proxies.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use resources::{
     },
 };
 
-use super::Work;
+use super::ServiceWork;
 use crate::{
     Identities,
     matching::{self, MemberSelector},
@@ -18,14 +18,14 @@ use crate::{
 
 /// All that services take from a proxy's insight; nothing else of it matters here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Observed {
+pub struct InsightFacts {
     connected: bool,
     certified: bool,
 }
 
-impl Observed {
-    pub fn of(insight: &Resource) -> Observed {
-        Observed {
+impl InsightFacts {
+    pub fn of(insight: &Resource) -> InsightFacts {
+        InsightFacts {
             connected: insight.spec.get().is_some_and(DataplaneInsight::is_online),
             certified: matching::has_certificate(insight),
         }
@@ -35,11 +35,11 @@ impl Observed {
 /// A Dataplane of the service, with what its proxy reported.
 pub struct ServiceMember<'a> {
     pub dataplane: &'a Resource,
-    pub observed: Observed,
+    pub observed: InsightFacts,
 }
 
 impl ServiceMember<'_> {
-    /// Whether every port of the service is served.
+    /// Every port of the service is served.
     fn is_healthy(&self, spec: &MeshService, selector: &MemberSelector) -> bool {
         spec.ports.iter().all(|port| {
             let target = port.target_port.as_ref();
@@ -49,7 +49,12 @@ impl ServiceMember<'_> {
 }
 
 /// Brings state, identities and status of a local service up to date.
-pub fn observe(work: &mut Work, proxies: &[ServiceMember<'_>], secured: bool, known: (&Identities, &str)) {
+pub fn observe(
+    work: &mut ServiceWork,
+    proxies: &[ServiceMember<'_>],
+    secured: bool,
+    known: (&Identities, &str),
+) {
     let selector = &MemberSelector::of(&work.spec.selector);
     let healthy = proxies.iter().filter(|proxy| proxy.is_healthy(&work.spec, selector)).count();
     work.spec.state = if healthy > 0 { State::Available } else { State::Unavailable };
@@ -77,15 +82,12 @@ fn identities(
     let services: BTreeSet<&str> =
         proxies.iter().flat_map(|proxy| matching::identities(proxy.dataplane)).collect();
     let of_type = |wanted: IdentityType| move |identity: &&Identity| identity.type_ == wanted;
-    let spiffe: BTreeSet<String> = match of_mesh.is_empty() {
-        true => {
-            let written = spec.identities.iter().filter(of_type(IdentityType::SpiffeId));
-            written.map(|identity| identity.value.clone()).collect()
-        }
-        false => {
-            let ids = proxies.iter().filter_map(|proxy| of_mesh.spiffe_id(proxy.dataplane, zone));
-            ids.map(|id| id.to_string()).collect()
-        }
+    let spiffe: BTreeSet<String> = if of_mesh.is_empty() {
+        let written = spec.identities.iter().filter(of_type(IdentityType::SpiffeId));
+        written.map(|identity| identity.value.clone()).collect()
+    } else {
+        let ids = proxies.iter().filter_map(|proxy| of_mesh.spiffe_id(proxy.dataplane, zone));
+        ids.map(|id| id.to_string()).collect()
     };
     let named =
         |type_: IdentityType| move |value: &str| Identity { type_: type_.clone(), value: value.to_owned() };

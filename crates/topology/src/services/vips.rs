@@ -1,9 +1,9 @@
 //! Virtual addresses: one for every service, in order, never the same for two, and none again soon.
 //!
-//! Which addresses were given is kept in a record of the mesh. A control plane that gives an address writes
-//! the record before it, against the version it decided on: of two control planes the second is refused, and
-//! decides again. What a record does not say yet, for example which address a service had that was deleted
-//! while no control plane ran, follows from it: every address below its `next` was given once.
+//! A record of the mesh keeps the addresses that were given. A control plane that gives an address writes the
+//! record before it, against the version it decided on: of two control planes the second is refused, and
+//! decides again. Facts that a record does not contain yet, for example the address of a service that was
+//! deleted while no control plane ran, follow from it: every address below its `next` was given once.
 //!
 //! Services that have the same address anyway (they came from elsewhere) are ordered by age: the
 //! younger ones get others.
@@ -24,14 +24,14 @@ use super::{
 };
 use crate::cidr::Ipv4Range;
 
-/// Where addresses come from.
+/// Ranges of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     pub services: Ipv4Range,
     pub external: Ipv4Range,
     pub multi_zone: Ipv4Range,
-    /// How long an address of a service that is gone is not given to another: clients may have it in their
-    /// caches.
+    /// Time for which an address of a service that is gone is not given to another: clients may have it in
+    /// their caches.
     pub quarantine: Duration,
 }
 
@@ -55,22 +55,22 @@ pub struct Pool {
     configured: Ipv4Range,
     /// The range in use: the configured one, until another control plane is configured with another.
     range: Ipv4Range,
-    /// Whether the configured range was in the record since this control plane started.
+    /// The configured range was in the record since this control plane started.
     announced: bool,
     quarantine: Duration,
-    /// What the record says.
+    /// Content of the record.
     book: AddressBook,
     /// The range that the record names, if there is a record and if it names one.
     recorded: Option<Option<Ipv4Range>>,
-    /// What the record is going to say.
+    /// Future content of the record.
     draft: AddressBook,
     /// Addresses that lost their service and were not looked at yet.
     let_go: BTreeSet<Ipv4Addr>,
-    /// What came back, by the time that was seen, as long as the record does not say it.
+    /// Addresses that came back and are not in the record yet, by the time that was seen.
     returned: BTreeMap<Timestamp, Spans>,
     /// Addresses that came back according to the record, and have a service.
     taken: BTreeSet<u32>,
-    /// Whether all addresses below the record's `next` were looked at.
+    /// All addresses below the record's `next` were looked at.
     surveyed: bool,
     holders: BTreeMap<Ipv4Addr, Holders>,
     /// By service: its address, and since when the service exists.
@@ -217,12 +217,12 @@ impl Pool {
         self.promised.extend(vip.parse().ok().map(|vip| (name.clone(), vip)));
     }
 
-    /// What is stored of a service is seen: either it has the address that was promised, or that came back.
+    /// Notes that the stored service is seen: either it has the promised address, or the address came back.
     pub fn arrived(&mut self, name: &Arc<str>) {
         self.let_go.extend(self.promised.remove(name));
     }
 
-    /// Whether the service has an address of the range that no older one has.
+    /// The service has an address of the range that no older one has.
     pub fn keeps(&self, name: &Arc<str>) -> bool {
         let held = self.held.get(name).filter(|(vip, _)| self.range.contains(*vip));
         let holders = held.and_then(|(vip, _)| self.holders.get(vip));
@@ -277,18 +277,19 @@ impl Pool {
         given.map(|ip| Vip { ip: ip.to_string() })
     }
 
-    /// Whether there is an address now for services that got none.
+    /// An address exists now for services that got none.
     pub fn may_give(&self, now: Timestamp) -> bool {
         !self.wanting.is_empty() && self.draft.may_give(&self.range, now, self.quarantine)
     }
 
-    /// When there is an address for services that got none.
+    /// Returns the time when there is an address for services that got none.
     pub fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
         let wanted = (!self.wanting.is_empty()).then(|| self.draft.first_end(self.quarantine));
         wanted.flatten().filter(|at| *at > now)
     }
 
-    /// What the record should say about these addresses, and whether it says something else.
+    /// Returns the desired content of the record about these addresses, and true if it differs from the
+    /// stored one.
     pub fn record(&self) -> (StoredBook, bool) {
         let stored = self.draft.stored(&self.range);
         let outdated = match self.recorded {
@@ -298,7 +299,7 @@ impl Pool {
         (stored, outdated)
     }
 
-    /// Whether something is to be written though no service changed.
+    /// Something is to be written though no service changed.
     pub fn is_dirty(&self) -> bool {
         let moved = self.recorded.is_some_and(|range| range != Some(self.range));
         moved || !(self.returned.is_empty() && self.taken.is_empty() && self.let_go.is_empty())

@@ -11,7 +11,7 @@ use super::mesh::{MeshState, Round};
 use crate::{
     VirtualHost,
     virtual_hosts::{
-        claims::Touched,
+        claims::ChangedClaims,
         vips::{self, VipRecord},
     },
 };
@@ -27,29 +27,29 @@ impl MeshState {
         let addresses = stored.map(|stored| {
             vips::read(&stored.config).into_iter().map(|(host, entry)| (host, entry.address)).collect()
         });
-        self.host_claims.replace_addresses(shard, addresses, &mut round.touched);
+        self.hosts.claims.replace_addresses(shard, addresses, &mut round.touched);
     }
 
     /// Brings the hostnames that are offered in line with those that are claimed.
     pub(super) fn settle_hosts(&mut self, limit: usize, round: &mut Round) {
-        self.host_claims.refill(&mut round.touched);
-        let Touched { hosts, policies } = std::mem::take(&mut round.touched);
+        self.hosts.claims.refill(&mut round.touched);
+        let ChangedClaims { hosts, policies } = std::mem::take(&mut round.touched);
         for host in &hosts {
             self.settle_host(host, limit, round);
         }
         let mut other = false;
         for policy in policies {
-            let now = self.host_claims.unrendered(&policy);
-            other |= self.virtual_hosts.unrendered.get(&policy) != now.as_ref();
+            let now = self.hosts.claims.unrendered(&policy);
+            other |= self.hosts.virtual_hosts.unrendered.get(&policy) != now.as_ref();
             match now {
-                Some(now) => self.virtual_hosts.unrendered.insert(policy, now),
-                None => self.virtual_hosts.unrendered.remove(&policy),
+                Some(now) => self.hosts.virtual_hosts.unrendered.insert(policy, now),
+                None => self.hosts.virtual_hosts.unrendered.remove(&policy),
             };
         }
-        let last = self.virtual_hosts.by_name.get_max().map(|(last, _)| last);
-        let left_out = self.host_claims.behind(last);
-        other |= left_out != self.virtual_hosts.left_out;
-        self.virtual_hosts.left_out = left_out;
+        let last = self.hosts.virtual_hosts.by_name.get_max().map(|(last, _)| last);
+        let left_out = self.hosts.claims.behind(last);
+        other |= left_out != self.hosts.virtual_hosts.left_out;
+        self.hosts.virtual_hosts.left_out = left_out;
         if other {
             round.affected.virtual_hosts.entry(NO_HOST.into()).or_default();
         }
@@ -57,9 +57,9 @@ impl MeshState {
 
     /// Of more hostnames than the limit the first by name are offered, in whatever order they came.
     fn settle_host(&mut self, host: &Arc<str>, limit: usize, round: &mut Round) {
-        let offered = &self.virtual_hosts.by_name;
+        let offered = &self.hosts.virtual_hosts.by_name;
         let last = || offered.get_max().map(|(last, _)| last.clone());
-        match self.host_claims.host(host) {
+        match self.hosts.claims.host(host) {
             Some((now, conflicts)) => {
                 let full = offered.len() >= limit && !offered.contains_key(host);
                 if let Some(last) = last().filter(|_| full) {
@@ -72,10 +72,10 @@ impl MeshState {
                 self.offer(host, Some(now), round);
             }
             None if offered.contains_key(host) => {
-                let next = last().and_then(|last| self.host_claims.after(&last));
+                let next = last().and_then(|last| self.hosts.claims.after(&last));
                 self.offer(host, None, round);
                 if let Some((next, (now, conflicts))) =
-                    next.and_then(|next| Some((next.clone(), self.host_claims.host(&next)?)))
+                    next.and_then(|next| Some((next.clone(), self.hosts.claims.host(&next)?)))
                 {
                     self.note_conflicts(&next, conflicts, round);
                     self.offer(&next, Some(now), round);
@@ -86,37 +86,39 @@ impl MeshState {
     }
 
     fn note_conflicts(&mut self, host: &Arc<str>, now: Vec<crate::HostConflict>, round: &mut Round) {
-        if self.virtual_hosts.replace_conflicts(host, now) {
+        if self.hosts.virtual_hosts.replace_conflicts(host, now) {
             round.affected.virtual_hosts.entry(host.clone()).or_default();
         }
     }
 
     fn offer(&mut self, host: &Arc<str>, now: Option<VirtualHost>, round: &mut Round) {
-        let before = self.virtual_hosts.by_name.get(host).cloned();
+        let before = self.hosts.virtual_hosts.by_name.get(host).cloned();
         if before.as_deref() == now.as_ref() {
             return;
         }
         if now.is_none() {
             self.note_conflicts(host, Vec::new(), round);
         }
-        let (old, new) = (before.as_deref(), now.as_ref());
+        let old = before.as_deref();
+        let new = now.as_ref();
         self.want_instead(&tags_of(old), &tags_of(new), round);
         let services = old.into_iter().chain(new).flat_map(VirtualHost::services).map(Arc::from);
         round.affected.virtual_hosts.entry(host.clone()).or_default().extend(services);
         match now {
-            Some(now) => self.virtual_hosts.insert(now),
-            None => self.virtual_hosts.remove(host),
+            Some(now) => self.hosts.virtual_hosts.insert(now),
+            None => self.hosts.virtual_hosts.remove(host),
         }
     }
 
     /// Notes which ports of services' hostnames VirtualOutbounds take. After the destinations are what they are now.
     pub(super) fn settle_taken_over(&mut self, round: &Round) {
-        let mut hosts = self.service_hosts.take_touched();
+        let mut hosts = self.hosts.service_hosts.take_touched();
         hosts.extend(round.affected.virtual_hosts.keys().cloned());
         for host in &hosts {
-            let offered = self.virtual_hosts.by_name.get(host);
-            let taken = offered.map(|offered| self.service_hosts.taken_by(offered, &self.destinations));
-            self.virtual_hosts.replace_taken_over(host, taken.unwrap_or_default());
+            let offered = self.hosts.virtual_hosts.by_name.get(host);
+            let taken =
+                offered.map(|offered| self.hosts.service_hosts.taken_by(offered, &self.offers.destinations));
+            self.hosts.virtual_hosts.replace_taken_over(host, taken.unwrap_or_default());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What selects what, kept up to date in both directions.
+//! Index of selectors and of what they select, kept up to date in both directions.
 //!
 //! Every Dataplane is listed under all of its anchors (its name, each tag, each label), every selector
 //! under the rarest of its own. So a changed Dataplane finds the selectors that may want it, and a
@@ -24,9 +24,9 @@ use crate::{
     matching::{self, MemberSelector},
 };
 
-/// What destinations are made of: a resource of the mesh, or the tags of an outbound.
+/// Origin of destinations: a resource of the mesh, or the tags of an outbound.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub enum ServiceRef {
     Service(Arc<str>),
     External(Arc<str>),
     Tags(Arc<Tags>),
@@ -66,21 +66,21 @@ struct Selection {
 /// Selectors and the Dataplanes (or the MeshServices) they select: its candidates are of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct Index {
-    selections: OrdMap<Subject, Selection>,
-    subjects: Lists<AnchorId, Subject>,
+    selections: OrdMap<ServiceRef, Selection>,
+    subjects: Lists<AnchorId, ServiceRef>,
     candidates: Lists<AnchorId, Arc<str>>,
 }
 
 impl Index {
     /// The names of what a subject's selector selects.
-    pub fn members(&self, subject: &Subject) -> impl Iterator<Item = &Arc<str>> {
+    pub fn members(&self, subject: &ServiceRef) -> impl Iterator<Item = &Arc<str>> {
         self.selections.get(subject).into_iter().flat_map(|selection| &selection.members)
     }
 
     /// Sets the selector of a subject. `candidate` gives the Dataplane, or MeshService, of a name.
     pub fn select<'r>(
         &mut self,
-        subject: &Subject,
+        subject: &ServiceRef,
         selector: MemberSelector,
         candidate: impl Fn(&str) -> Option<&'r Arc<Resource>>,
     ) {
@@ -102,14 +102,14 @@ impl Index {
     }
 
     /// Removes a subject and its selector.
-    pub fn forget(&mut self, subject: &Subject) {
+    pub fn forget(&mut self, subject: &ServiceRef) {
         if let Some(Selection { anchor: Some(anchor), .. }) = self.selections.remove(subject) {
             remove_from(&mut self.subjects, &anchor.id(), subject);
         }
     }
 
     /// Replaces a candidate; returns the subjects it belonged or belongs to.
-    pub fn replace(&mut self, old: Option<&Resource>, new: Option<&Resource>) -> BTreeSet<Subject> {
+    pub fn replace(&mut self, old: Option<&Resource>, new: Option<&Resource>) -> BTreeSet<ServiceRef> {
         let mut touched = BTreeSet::new();
         if let Some(old) = old {
             for subject in self.subjects_of(old) {
@@ -132,10 +132,10 @@ impl Index {
     }
 
     /// The subjects that select a candidate.
-    pub fn subjects_of(&self, candidate: &Resource) -> Vec<Subject> {
+    pub fn subjects_of(&self, candidate: &Resource) -> Vec<ServiceRef> {
         let anchors = anchors_of(candidate);
         let candidates = anchors.iter().filter_map(|anchor| self.subjects.get(&anchor.id())).flatten();
-        let selects = |subject: &&Subject| {
+        let selects = |subject: &&ServiceRef| {
             self.selections.get(*subject).is_some_and(|selection| selection.selector.selects(candidate))
         };
         candidates.filter(selects).cloned().collect()

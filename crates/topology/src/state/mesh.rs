@@ -1,39 +1,37 @@
 //! One mesh: its resources, what selects what, and the snapshot made of them.
 
+mod parts;
 mod telemetry;
 mod wanted;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 use policy::Policy;
 use resources::{
     Key, Kind, Resource,
-    kinds::{mesh_multi_zone_service::MeshMultiZoneService, mesh_service::MeshService, tags::Tags},
+    kinds::{mesh_multi_zone_service::MeshMultiZoneService, mesh_service::MeshService},
 };
 
 use super::{
-    Affected, Change, MeshDefaults, MeshUpdate, PolicyChange, WorkCounts,
-    index::{Index, Subject},
-    reach::Reach,
+    Affected, MeshDefaults, MeshUpdate, PolicyChange, ResourceChange, WorkCounts,
+    access::AccessState,
+    index::ServiceRef,
     resource_diff::{seen_alike, serves_alike, tags_called_by, tags_routed_to},
-    secrets::Secrets,
     zones::RemoteServices,
 };
 use crate::{
-    Destination, DestinationId, Endpoints, Identities, MeshSnapshot, Mtls, Trusts, VirtualHosts, Zones,
-    build::{self, Built, Member, MeshFacts, Offer},
-    labelled::Labelled,
-    lists::{List, Lists, add_to, remove_from},
+    DestinationId, MeshSnapshot, Mtls, ZoneRoutes,
+    access::RowChange,
+    build::{self, BuiltDestinations, BuiltPort, Member, MeshFacts},
+    lists::{List, add_to, remove_from},
     matching::{self, MemberSelector},
-    reachability::RowChange,
     selection::Selections,
     snapshot::of_kind,
-    virtual_hosts::{
-        claims::{Claims, Touched},
-        of_services::ServiceHosts,
-    },
+    virtual_hosts::claims::ChangedClaims,
 };
+
+use parts::{Hosts, Members, Offers, Security, Stored, WantedTags};
 
 /// One mesh, while it is changed. Cheap to clone, for asking what a change would do.
 #[derive(Debug, Clone, Default)]
@@ -41,57 +39,31 @@ pub struct MeshState {
     pub(super) name: Arc<str>,
     pub(super) zone: Arc<str>,
     defaults: MeshDefaults,
-    pub(super) mesh: Option<Arc<Resource>>,
-    pub(super) mtls: Option<Mtls>,
-    pub(super) identities: Identities,
-    pub(super) trusts: Trusts,
-    pub(super) dataplanes: OrdMap<Arc<str>, Arc<Resource>>,
-    /// Dataplanes that have a certificate.
-    certified: OrdSet<Arc<str>>,
-    pub(super) services: OrdMap<Key, Arc<Resource>>,
-    pub(super) policies: OrdMap<Key, Arc<Policy>>,
+    pub(super) stored: Stored,
+    pub(super) security: Security,
+    wanted: WantedTags,
     pub(super) selections: Selections,
-    /// What MeshExternalServices refer to.
-    secrets: Secrets,
-    /// The MeshOpenTelemetryBackends by name.
-    telemetry: OrdMap<Arc<str>, Arc<Resource>>,
-    /// How many Dataplanes, routes and hostnames want each set of tags.
-    wanted_tags: OrdMap<Arc<Tags>, usize>,
-    /// Those sets by their service.
-    wanted_services: Lists<Arc<str>, Arc<Tags>>,
-    pub(super) index: Index,
-    /// Which MeshServices a MeshMultiZoneService consists of.
-    pub(super) zones: Index,
-    pub(super) built: OrdMap<Subject, Offer>,
-    /// Who would be a destination; of several that come out with the same identifier the first is.
-    pub(super) claims: Lists<DestinationId, Subject>,
-    pub(super) destinations: OrdMap<DestinationId, Arc<Destination>>,
-    endpoints: OrdMap<DestinationId, Arc<Endpoints>>,
-    pub(super) ports: OrdMap<Key, Arc<[DestinationId]>>,
-    labelled: Labelled,
-    /// Who claims hostnames, and those that are offered.
-    pub(super) host_claims: Claims,
-    pub(super) virtual_hosts: VirtualHosts,
-    pub(super) service_hosts: ServiceHosts,
-    pub(super) globals: OrdMap<Key, Arc<Resource>>,
+    pub(super) members: Members,
+    pub(super) offers: Offers,
+    pub(super) hosts: Hosts,
     pub(super) remote_services: RemoteServices,
-    pub(super) reach: Reach,
+    pub(super) access: AccessState,
     snapshot: Option<Arc<MeshSnapshot>>,
 }
 
-/// What a round of changes leaves to do.
+/// Work that a round of changes leaves.
 #[derive(Debug, Default)]
 pub struct Round {
     pub(super) affected: Affected,
-    pub(super) dirty: BTreeSet<Subject>,
+    pub(super) dirty: BTreeSet<ServiceRef>,
     /// Hostnames that may be different.
-    pub(super) touched: Touched,
-    /// What was computed anew.
-    pub(super) rebuilt: BTreeSet<Subject>,
+    pub(super) touched: ChangedClaims,
+    /// Subjects that were computed anew.
+    pub(super) rebuilt: BTreeSet<ServiceRef>,
 }
 
 impl Round {
-    /// Notes what a changed row means to clients.
+    /// Notes the effect of a changed row on clients.
     pub(super) fn note(&mut self, change: RowChange) {
         self.affected.rows |= change.rules;
         self.affected.reach.extend(change.classes);
@@ -102,13 +74,15 @@ impl Round {
 impl MeshState {
     pub fn empty(
         name: Arc<str>,
-        zones: &Zones,
+        zones: &ZoneRoutes,
         defaults: &MeshDefaults,
         globals: OrdMap<Key, Arc<Resource>>,
     ) -> MeshState {
-        let (zone, remote_services) = (zones.own().clone(), RemoteServices::seen_by(zones.clone()));
+        let zone = zones.own().clone();
+        let remote_services = RemoteServices::seen_by(zones.clone());
         let defaults = defaults.clone();
-        let mut state = MeshState { name, zone, defaults, globals, remote_services, ..MeshState::default() };
+        let stored = Stored { globals, ..Stored::default() };
+        let mut state = MeshState { name, zone, defaults, stored, remote_services, ..MeshState::default() };
         state.list_all_remote_services();
         state
     }
@@ -117,29 +91,29 @@ impl MeshState {
         self.snapshot.as_ref()
     }
 
-    /// Whether nothing of the mesh is left.
+    /// Nothing of the mesh is left.
     pub fn is_empty(&self) -> bool {
-        self.mesh.is_none()
-            && self.dataplanes.is_empty()
-            && self.certified.is_empty()
-            && self.services.is_empty()
-            && self.policies.is_empty()
-            && self.telemetry.is_empty()
-            && self.secrets.is_empty()
-            && self.identities.is_empty()
-            && self.trusts.is_empty()
-            && self.host_claims.is_empty()
+        self.stored.mesh.is_none()
+            && self.stored.dataplanes.is_empty()
+            && self.security.certified.is_empty()
+            && self.stored.services.is_empty()
+            && self.stored.policies.is_empty()
+            && self.stored.telemetry.is_empty()
+            && self.security.secrets.is_empty()
+            && self.security.identities.is_empty()
+            && self.security.trusts.is_empty()
+            && self.hosts.claims.is_empty()
     }
 
     /// Folds changes in, with at most so many hostnames, and counts what it had to compute.
     pub fn apply(
         &mut self,
-        changes: &[&Change],
+        changes: &[&ResourceChange],
         host_limit: usize,
         made: &mut WorkCounts,
     ) -> Option<MeshUpdate> {
         let mut round = Round::default();
-        self.host_claims.limit = host_limit;
+        self.hosts.claims.limit = host_limit;
         for (key, value) in changes {
             self.take(key, value.as_ref(), &mut round, made);
         }
@@ -167,12 +141,12 @@ impl MeshState {
             Kind::Dataplane => self.take_dataplane(key, value, round),
             Kind::DataplaneInsight => self.take_insight(key, value, round),
             Kind::MeshIdentity => self.take_identity(key, value, round),
-            Kind::MeshTrust => round.affected.whole_mesh |= self.trusts.replace(key, value),
+            Kind::MeshTrust => round.affected.whole_mesh |= self.security.trusts.replace(key, value),
             Kind::MeshService => self.take_service(key, value, round),
             Kind::MeshExternalService | Kind::MeshMultiZoneService => self.take_other(key, value, round),
-            Kind::Secret => round.dirty.extend(self.secrets.replace(key, value)),
+            Kind::Secret => round.dirty.extend(self.security.secrets.replace(key, value)),
             Kind::MeshOpenTelemetryBackend => self.take_backend(key, value, round),
-            Kind::VirtualOutbound => self.host_claims.replace_policy(&key.name, value, &mut round.touched),
+            Kind::VirtualOutbound => self.hosts.claims.replace_policy(&key.name, value, &mut round.touched),
             Kind::Config => self.take_config(key, value, round),
             kind if kind.descriptor().policy.is_some() => self.take_policy(key, value, round, made),
             _ => {}
@@ -180,48 +154,51 @@ impl MeshState {
     }
 
     fn take_mesh(&mut self, value: Option<&Arc<Resource>>, round: &mut Round) {
-        if seen_alike(self.mesh.as_ref(), value) {
+        if seen_alike(self.stored.mesh.as_ref(), value) {
             return;
         }
         round.affected.whole_mesh = true;
-        self.mesh = value.cloned();
+        self.stored.mesh = value.cloned();
         self.take_routing(value.map(|mesh| &**mesh), round);
         let named = self.remote_services.tags.then_some(self.defaults.service_hosts.as_ref()).flatten();
-        self.host_claims.name_services(named, &mut round.touched);
+        self.hosts.claims.name_services(named, &mut round.touched);
         let key = Key::global(Kind::Mesh, &self.name);
-        round.dirty.extend(self.secrets.replace_signer(&key, value.map(|mesh| &**mesh)));
+        round.dirty.extend(self.security.secrets.replace_signer(&key, value.map(|mesh| &**mesh)));
         let mtls = value.and_then(|mesh| Mtls::of(mesh));
-        if mtls != self.mtls {
-            self.mtls = mtls;
-            round.dirty.extend(self.built.keys().cloned());
+        if mtls != self.security.mtls {
+            self.security.mtls = mtls;
+            round.dirty.extend(self.offers.built.keys().cloned());
         }
     }
 
     fn take_identity(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
-        let before = self.identities.any_ready();
-        round.affected.whole_mesh |= self.identities.replace(key, value);
-        round.dirty.extend(self.secrets.replace_signer(key, value.map(|identity| &**identity)));
-        if before != self.identities.any_ready() {
-            round.dirty.extend(self.built.keys().cloned());
-        }
+        let before = self.security.identities.any_ready();
+        let matters = self.security.identities.replace(key, value);
+        round.affected.whole_mesh |= matters;
+        round.dirty.extend(self.security.secrets.replace_signer(key, value.map(|identity| &**identity)));
+        let switched = before != self.security.identities.any_ready();
+        // Servers that tags choose are expected to be who their identities say.
+        let depends = |subject: &&ServiceRef| switched || matters && matches!(subject, ServiceRef::Tags(_));
+        round.dirty.extend(self.offers.built.keys().filter(depends).cloned());
     }
 
     fn take_dataplane(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
-        let old = self.dataplanes.get(&key.name).cloned();
+        let old = self.stored.dataplanes.get(&key.name).cloned();
         if seen_alike(old.as_ref(), value) {
             return;
         }
         round.affected.proxies.insert(key.name.clone());
         match value {
-            Some(dataplane) => self.dataplanes.insert(key.name.clone(), dataplane.clone()),
-            None => self.dataplanes.remove(&key.name),
+            Some(dataplane) => self.stored.dataplanes.insert(key.name.clone(), dataplane.clone()),
+            None => self.stored.dataplanes.remove(&key.name),
         };
-        let (old, new) = (old.as_deref(), value.map(|value| &**value));
+        let old = old.as_deref();
+        let new = value.map(|value| &**value);
         self.selections.replace_dataplane(old, new);
-        self.host_claims.replace_dataplane(old, new, &mut round.touched);
+        self.hosts.claims.replace_dataplane(old, new, &mut round.touched);
         if !serves_alike(old, new) {
             self.count_instances(old, new, round);
-            round.dirty.extend(self.index.replace(old, new));
+            round.dirty.extend(self.members.index.replace(old, new));
         }
         self.want_instead(&tags_called_by(old), &tags_called_by(new), round);
     }
@@ -229,33 +206,34 @@ impl MeshState {
     /// Of an insight only one thing matters to others: whether the proxy has a certificate.
     fn take_insight(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
         let certified = value.is_some_and(|insight| matching::has_certificate(insight));
-        let changed = match certified {
-            true => self.certified.insert(key.name.clone()).is_none(),
-            false => self.certified.remove(&key.name).is_some(),
+        let changed = if certified {
+            self.security.certified.insert(key.name.clone()).is_none()
+        } else {
+            self.security.certified.remove(&key.name).is_some()
         };
-        if changed && let Some(dataplane) = self.dataplanes.get(&key.name) {
-            let subjects = self.index.subjects_of(dataplane);
-            round.dirty.extend(subjects.into_iter().filter(|s| matches!(s, Subject::Tags(_))));
+        if changed && let Some(dataplane) = self.stored.dataplanes.get(&key.name) {
+            let subjects = self.members.index.subjects_of(dataplane);
+            round.dirty.extend(subjects.into_iter().filter(|s| matches!(s, ServiceRef::Tags(_))));
         }
     }
 
     fn take_service(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
-        let subject = Subject::Service(key.name.clone());
+        let subject = ServiceRef::Service(key.name.clone());
         round.dirty.insert(subject.clone());
         let old = self.store_service(key, value);
         self.remote_services.replace_service(old.as_ref(), value);
         if old.as_ref().map(|old| &old.labels) != value.map(|new| &new.labels) {
-            round.dirty.extend(self.zones.replace(old.as_deref(), value.map(|new| &**new)));
+            round.dirty.extend(self.members.zones.replace(old.as_deref(), value.map(|new| &**new)));
         } else if old.as_deref().map(build::is_called) != value.map(|new| build::is_called(new)) {
             round.dirty.extend(self.made_of(&subject));
         }
         match value.and_then(|service| Some((service, service.spec.get::<MeshService>()?))) {
             Some((service, spec)) => {
                 let selector = MemberSelector::of_service(service, spec, &self.zone);
-                let dataplanes = &self.dataplanes;
-                self.index.select(&subject, selector, |name| dataplanes.get(name));
+                let dataplanes = &self.stored.dataplanes;
+                self.members.index.select(&subject, selector, |name| dataplanes.get(name));
             }
-            None => self.index.forget(&subject),
+            None => self.members.index.forget(&subject),
         }
     }
 
@@ -263,19 +241,21 @@ impl MeshState {
     fn take_other(&mut self, key: &Key, value: Option<&Arc<Resource>>, round: &mut Round) {
         let old = self.store_service(key, value);
         if key.kind == Kind::MeshExternalService {
-            self.secrets.replace_reader(old.as_deref(), value.map(|new| &**new));
-            round.dirty.insert(Subject::External(key.name.clone()));
+            self.security.secrets.replace_reader(old.as_deref(), value.map(|new| &**new));
+            round.dirty.insert(ServiceRef::External(key.name.clone()));
             return;
         }
-        let subject = Subject::MultiZone(key.name.clone());
+        let subject = ServiceRef::MultiZone(key.name.clone());
         match value.and_then(|service| service.spec.get::<MeshMultiZoneService>()) {
             Some(spec) => {
-                let (services, mesh) = (&self.services, &self.name);
+                let services = &self.stored.services;
+                let mesh = &self.name;
                 let key = |name: &str| Key { kind: Kind::MeshService, mesh: mesh.clone(), name: name.into() };
-                self.zones
+                self.members
+                    .zones
                     .select(&subject, MemberSelector::of_multi_zone(spec), |name| services.get(&key(name)));
             }
-            None => self.zones.forget(&subject),
+            None => self.members.zones.forget(&subject),
         }
         round.dirty.insert(subject);
     }
@@ -283,16 +263,16 @@ impl MeshState {
     /// Returns what was there before.
     fn store_service(&mut self, key: &Key, value: Option<&Arc<Resource>>) -> Option<Arc<Resource>> {
         match value {
-            Some(service) => self.services.insert(key.clone(), service.clone()),
-            None => self.services.remove(key),
+            Some(service) => self.stored.services.insert(key.clone(), service.clone()),
+            None => self.stored.services.remove(key),
         }
     }
 
     /// The subjects that consist of this one, among others.
-    pub(super) fn made_of(&self, subject: &Subject) -> Vec<Subject> {
-        let Subject::Service(_) = subject else { return Vec::new() };
-        let service = self.key_of(subject).and_then(|key| self.services.get(&key));
-        service.map(|service| self.zones.subjects_of(service)).unwrap_or_default()
+    pub(super) fn made_of(&self, subject: &ServiceRef) -> Vec<ServiceRef> {
+        let ServiceRef::Service(_) = subject else { return Vec::new() };
+        let service = self.key_of(subject).and_then(|key| self.stored.services.get(&key));
+        service.map(|service| self.members.zones.subjects_of(service)).unwrap_or_default()
     }
 
     fn take_policy(
@@ -302,21 +282,21 @@ impl MeshState {
         round: &mut Round,
         made: &mut WorkCounts,
     ) {
-        if seen_alike(self.policies.get(key).map(|policy| &policy.resource), value) {
+        if seen_alike(self.stored.policies.get(key).map(|policy| &policy.resource), value) {
             return;
         }
         let new = value.and_then(|policy| Policy::of(policy.clone())).map(Arc::new);
         made.views += u64::from(new.is_some());
         let old = match &new {
-            Some(policy) => self.policies.insert(key.clone(), policy.clone()),
-            None => self.policies.remove(key),
+            Some(policy) => self.stored.policies.insert(key.clone(), policy.clone()),
+            None => self.stored.policies.remove(key),
         };
         self.selections.replace_policy(key, new.as_deref());
         self.want_instead(&tags_routed_to(old.as_deref()), &tags_routed_to(new.as_deref()), round);
         // Whether anything is trimmed at all depends on whether there are permissions.
         let first_or_last = key.kind == Kind::MeshTrafficPermission
             && old.is_some() != new.is_some()
-            && of_kind(&self.policies, key.kind).all(|(other, _)| other == key);
+            && of_kind(&self.stored.policies, key.kind).all(|(other, _)| other == key);
         round.affected.whole_mesh |= first_or_last;
         if old.is_some() || new.is_some() {
             round.affected.policies.push(PolicyChange { old, new });
@@ -324,32 +304,33 @@ impl MeshState {
     }
 
     /// Computes what a subject offers now, and what that changes; `false` when it offers the same.
-    fn rebuild(&mut self, subject: &Subject, affected: &mut Affected, made: &mut WorkCounts) -> bool {
+    fn rebuild(&mut self, subject: &ServiceRef, affected: &mut Affected, made: &mut WorkCounts) -> bool {
         let offered = self.build(subject);
         made.destinations += offered.as_ref().map_or(0, |offered| offered.len() as u64);
         self.list_ports(subject, offered.as_deref(), affected);
 
         let exists = offered.is_some();
-        let mut now = Offer::new();
-        for Built { destination, endpoints } in offered.into_iter().flatten() {
+        let mut now = BuiltDestinations::new();
+        for BuiltPort { destination, endpoints } in offered.into_iter().flatten() {
             // Of two ports with one name the first counts.
             let id = destination.id.clone();
             now.entry(id).or_insert_with(|| (Arc::new(destination), Arc::new(endpoints)));
         }
         let ids: BTreeSet<DestinationId> = now.keys().cloned().collect();
-        let differs = self.built.get(subject) != exists.then_some(&now);
-        let before = match exists {
-            true => self.built.insert(subject.clone(), now),
-            false => self.built.remove(subject),
+        let differs = self.offers.built.get(subject) != exists.then_some(&now);
+        let before = if exists {
+            self.offers.built.insert(subject.clone(), now)
+        } else {
+            self.offers.built.remove(subject)
         };
         let before: BTreeSet<DestinationId> = before.unwrap_or_default().into_keys().collect();
         for id in before.difference(&ids) {
-            remove_from(&mut self.claims, id, subject);
+            remove_from(&mut self.offers.claims, id, subject);
             self.settle_claim(id, affected);
         }
         for id in &ids {
             if !before.contains(id) {
-                add_to(&mut self.claims, id.clone(), subject.clone());
+                add_to(&mut self.offers.claims, id.clone(), subject.clone());
             }
             self.settle_claim(id, affected);
         }
@@ -357,53 +338,54 @@ impl MeshState {
     }
 
     /// `None` when the subject is gone.
-    fn build(&self, subject: &Subject) -> Option<Vec<Built>> {
+    fn build(&self, subject: &ServiceRef) -> Option<Vec<BuiltPort>> {
         let around = MeshFacts {
             mesh: &self.name,
             zone: &self.zone,
-            mtls: self.mtls.as_ref(),
-            identities: self.identities.any_ready(),
+            mtls: self.security.mtls.as_ref(),
+            identities: &self.security.identities,
             zones: &self.remote_services.zones,
             routing: self.remote_services.routing,
         };
-        let members = self.index.members(subject).filter_map(|name| self.dataplanes.get(name));
+        let members = self.members.index.members(subject).filter_map(|name| self.stored.dataplanes.get(name));
         let members: Vec<&Arc<Resource>> = members.collect();
         match subject {
-            Subject::Service(_) => {
-                Some(build::service(self.services.get(&self.key_of(subject)?)?, &members, around))
+            ServiceRef::Service(_) => {
+                Some(build::service(self.stored.services.get(&self.key_of(subject)?)?, &members, around))
             }
-            Subject::External(_) => {
-                let service = self.services.get(&self.key_of(subject)?)?;
-                Some(build::external(service, around, |tls| self.secrets.fill(tls)))
+            ServiceRef::External(_) => {
+                let service = self.stored.services.get(&self.key_of(subject)?)?;
+                Some(build::external(service, around, |tls| self.security.secrets.fill(tls)))
             }
-            Subject::MultiZone(_) => {
-                let resource = self.services.get(&self.key_of(subject)?)?;
+            ServiceRef::MultiZone(_) => {
+                let resource = self.stored.services.get(&self.key_of(subject)?)?;
                 let member = |name: &Arc<str>| {
-                    let service = Subject::Service(name.clone());
-                    let called = build::is_called(self.services.get(&self.key_of(&service)?)?);
-                    Some(Member { offer: self.built.get(&service)?, called })
+                    let service = ServiceRef::Service(name.clone());
+                    let called = build::is_called(self.stored.services.get(&self.key_of(&service)?)?);
+                    Some(Member { offer: self.offers.built.get(&service)?, called })
                 };
-                let members: Vec<Member<'_>> = self.zones.members(subject).filter_map(member).collect();
+                let members: Vec<Member<'_>> =
+                    self.members.zones.members(subject).filter_map(member).collect();
                 Some(build::multi_zone(resource, &members, around))
             }
-            Subject::Tags(tags) => {
-                let wanted = self.wanted_tags.contains_key(tags);
-                wanted.then(|| vec![build::tagged(tags, &members, &self.certified, around)])
+            ServiceRef::Tags(tags) => {
+                let wanted = self.wanted.tags.contains_key(tags);
+                wanted.then(|| vec![build::tagged(tags, &members, &self.security.certified, around)])
             }
         }
     }
 
-    pub(super) fn key_of(&self, subject: &Subject) -> Option<Key> {
+    pub(super) fn key_of(&self, subject: &ServiceRef) -> Option<Key> {
         let (kind, name) = match subject {
-            Subject::Service(name) => (Kind::MeshService, name),
-            Subject::External(name) => (Kind::MeshExternalService, name),
-            Subject::MultiZone(name) => (Kind::MeshMultiZoneService, name),
-            Subject::Tags(_) => return None,
+            ServiceRef::Service(name) => (Kind::MeshService, name),
+            ServiceRef::External(name) => (Kind::MeshExternalService, name),
+            ServiceRef::MultiZone(name) => (Kind::MeshMultiZoneService, name),
+            ServiceRef::Tags(_) => return None,
         };
         Some(Key { kind, mesh: self.name.clone(), name: name.clone() })
     }
 
-    fn list_ports(&mut self, subject: &Subject, offered: Option<&[Built]>, affected: &mut Affected) {
+    fn list_ports(&mut self, subject: &ServiceRef, offered: Option<&[BuiltPort]>, affected: &mut Affected) {
         let Some(key) = self.key_of(subject) else { return };
         let ports = offered.map(|offered| -> Arc<[DestinationId]> {
             let mut ids: Vec<&DestinationId> = Vec::new();
@@ -415,51 +397,52 @@ impl MeshState {
             ids.into_iter().cloned().collect()
         });
         let labels = offered.and_then(<[_]>::first).map(|built| built.destination.labels.clone());
-        let old = self.labelled.replace(&key, labels.as_ref());
-        if old != labels || self.ports.get(&key) != ports.as_ref() {
+        let old = self.offers.labelled.replace(&key, labels.as_ref());
+        if old != labels || self.offers.ports.get(&key) != ports.as_ref() {
             affected.services.entry(key.clone()).or_default().extend(old.into_iter().chain(labels));
             match ports {
-                Some(ports) => self.ports.insert(key, ports),
-                None => self.ports.remove(&key),
+                Some(ports) => self.offers.ports.insert(key, ports),
+                None => self.offers.ports.remove(&key),
             };
         }
     }
 
     /// Lets the first who claims a destination have it, and notes what is different then.
     fn settle_claim(&mut self, id: &DestinationId, affected: &mut Affected) {
-        let owner = self.claims.get(id).and_then(List::first);
-        let Some((destination, endpoints)) = owner.and_then(|owner| self.built.get(owner)?.get(id)).cloned()
+        let owner = self.offers.claims.get(id).and_then(List::first);
+        let Some((destination, endpoints)) =
+            owner.and_then(|owner| self.offers.built.get(owner)?.get(id)).cloned()
         else {
-            self.claims.remove(id);
-            self.endpoints.remove(id);
-            if let Some(old) = self.destinations.remove(id) {
-                self.service_hosts.replace(Some(&old), None);
+            self.offers.claims.remove(id);
+            self.offers.endpoints.remove(id);
+            if let Some(old) = self.offers.destinations.remove(id) {
+                self.hosts.service_hosts.replace(Some(&old), None);
                 affected.destinations.insert(id.clone());
             }
             return;
         };
-        let old = self.destinations.get(id);
-        let same_endpoints = self.endpoints.get(id) == Some(&endpoints);
+        let old = self.offers.destinations.get(id);
+        let same_endpoints = self.offers.endpoints.get(id) == Some(&endpoints);
         if old != Some(&destination) {
             affected.destinations.insert(id.clone());
-            self.service_hosts.replace(old.map(|old| &**old), Some(&destination));
-            self.destinations.insert(id.clone(), destination);
+            self.hosts.service_hosts.replace(old.map(|old| &**old), Some(&destination));
+            self.offers.destinations.insert(id.clone(), destination);
         } else if !same_endpoints {
             affected.endpoints.insert(id.clone());
         }
         if !same_endpoints {
-            self.endpoints.insert(id.clone(), endpoints);
+            self.offers.endpoints.insert(id.clone(), endpoints);
         }
     }
 
     fn publish(&mut self, mut round: Round) -> Option<MeshUpdate> {
         let existed = self.snapshot.is_some();
-        if round.affected.is_empty() || (self.mesh.is_none() && !existed) {
+        if round.affected.is_empty() || (self.stored.mesh.is_none() && !existed) {
             return None;
         }
         // A destination can differ within a round in more than one way; the wider one counts.
         round.affected.endpoints.retain(|id| !round.affected.destinations.contains(id));
-        self.snapshot = self.mesh.clone().map(|mesh| Arc::new(self.freeze(mesh)));
+        self.snapshot = self.stored.mesh.clone().map(|mesh| Arc::new(self.freeze(mesh)));
         Some(MeshUpdate {
             mesh: self.name.clone(),
             snapshot: self.snapshot.clone(),
@@ -472,22 +455,23 @@ impl MeshState {
         MeshSnapshot {
             name: self.name.clone(),
             mesh,
-            mtls: self.mtls.clone(),
-            identities: self.identities.clone(),
-            trusts: self.trusts.clone(),
+            mtls: self.security.mtls.clone(),
+            identities: self.security.identities.clone(),
+            trusts: self.security.trusts.clone(),
             zone: self.zone.clone(),
             default_mode: self.defaults.mode,
-            dataplanes: self.dataplanes.clone(),
-            destinations: self.destinations.clone(),
-            endpoints: self.endpoints.clone(),
-            services: self.ports.clone(),
-            labelled: self.labelled.clone(),
-            virtual_hosts: self.virtual_hosts.clone(),
-            policies: self.policies.clone(),
+            ipv6_prefix: self.defaults.ipv6_prefix,
+            dataplanes: self.stored.dataplanes.clone(),
+            destinations: self.offers.destinations.clone(),
+            endpoints: self.offers.endpoints.clone(),
+            services: self.offers.ports.clone(),
+            labelled: self.offers.labelled.clone(),
+            virtual_hosts: self.hosts.virtual_hosts.clone(),
+            policies: self.stored.policies.clone(),
             selections: self.selections.clone(),
-            reachability: self.reach.graph.clone(),
-            telemetry: self.telemetry.clone(),
-            globals: self.globals.clone(),
+            access: self.access.graph.clone(),
+            telemetry: self.stored.telemetry.clone(),
+            globals: self.stored.globals.clone(),
             zones: self.remote_services.zones.clone(),
             instances: self.remote_services.instances.clone(),
         }

@@ -1,4 +1,4 @@
-//! What two versions of a resource have in common, and which tags a resource asks for.
+//! Comparison of two versions of a resource, and the tags that a resource asks for.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,7 +25,7 @@ pub(super) fn seen_alike(old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>
     }
 }
 
-/// Whether two versions of a Dataplane serve the same to others, and are selected by the same.
+/// Two versions of a Dataplane serve the same to others, and the same selectors select them.
 pub(super) fn serves_alike(old: Option<&Resource>, new: Option<&Resource>) -> bool {
     let (Some(old), Some(new)) = (old, new) else { return false };
     fn offer(dataplane: &Resource) -> Option<impl PartialEq + '_> {

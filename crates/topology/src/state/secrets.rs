@@ -1,4 +1,4 @@
-//! What MeshExternalServices take from the secrets of their mesh: certificates and keys.
+//! Certificates and keys that MeshExternalServices take from the secrets of their mesh.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,7 +11,7 @@ use resources::{
     },
 };
 
-use super::{index::Subject, resource_diff::seen_alike};
+use super::{index::ServiceRef, resource_diff::seen_alike};
 use crate::lists::{Lists, add_to, remove_from};
 
 /// The secrets of a mesh, and who refers to them.
@@ -29,9 +29,9 @@ impl Secrets {
         self.stored.is_empty() && self.signing.is_empty()
     }
 
-    /// Takes in another version of a secret; returns what must be built again. What the control plane signs with is not
-    /// for proxies, whatever refers to it.
-    pub(super) fn replace(&mut self, key: &Key, value: Option<&Arc<Resource>>) -> BTreeSet<Subject> {
+    /// Replaces a secret by another version; returns the subjects that must be built again. Keys that the
+    /// control plane signs with are not for proxies, whatever refers to them.
+    pub(super) fn replace(&mut self, key: &Key, value: Option<&Arc<Resource>>) -> BTreeSet<ServiceRef> {
         let value = value.filter(|secret| !signs(secret));
         if seen_alike(self.stored.get(&key.name), value) {
             return BTreeSet::new();
@@ -45,7 +45,7 @@ impl Secrets {
 
     /// Takes in another version of a mesh or of a MeshIdentity, whose authority may sign with other secrets; returns what
     /// must be built again.
-    pub(super) fn replace_signer(&mut self, key: &Key, value: Option<&Resource>) -> BTreeSet<Subject> {
+    pub(super) fn replace_signer(&mut self, key: &Key, value: Option<&Resource>) -> BTreeSet<ServiceRef> {
         let names = value.map(signing_keys).unwrap_or_default();
         let before = if names.is_empty() {
             self.signing.remove(key)
@@ -56,8 +56,8 @@ impl Secrets {
         before.symmetric_difference(&names).flat_map(|secret| self.read_by(secret)).collect()
     }
 
-    fn read_by(&self, secret: &Arc<str>) -> impl Iterator<Item = Subject> {
-        self.readers.get(secret).into_iter().flatten().cloned().map(Subject::External)
+    fn read_by(&self, secret: &Arc<str>) -> impl Iterator<Item = ServiceRef> {
+        self.readers.get(secret).into_iter().flatten().cloned().map(ServiceRef::External)
     }
 
     /// Takes in another version of a MeshExternalService.
@@ -110,7 +110,7 @@ fn signing_keys(signer: &Resource) -> BTreeSet<Arc<str>> {
     }
 }
 
-/// Whether a secret is a key of an authority of the mesh, or of its tokens.
+/// The secret is a key of an authority of the mesh, or of its tokens.
 fn signs(secret: &Resource) -> bool {
     let of_mesh = [format!("{}.ca-builtin-key-", secret.mesh()), "dataplane-token-signing-key-".to_owned()];
     let of_identity = secret.owner.as_ref().is_some_and(|owner| owner.kind == Kind::MeshIdentity);

@@ -1,4 +1,4 @@
-//! What is called by calling an inbound.
+//! Destinations that a call to an inbound counts for.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -12,7 +12,7 @@ use resources::{
     labels,
 };
 
-use super::{index::Subject, mesh::MeshState};
+use super::{index::ServiceRef, mesh::MeshState};
 use crate::{DestinationId, matching::MemberSelector};
 
 impl MeshState {
@@ -20,12 +20,12 @@ impl MeshState {
     /// `kuma.io/service`.
     pub(super) fn served_at(&self, dataplane: &Resource, inbound: &Inbound) -> BTreeSet<DestinationId> {
         let mut served = BTreeSet::new();
-        for subject in self.index.subjects_of(dataplane) {
+        for subject in self.members.index.subjects_of(dataplane) {
             match &subject {
-                Subject::Tags(wanted) if tags::matches(wanted, &inbound.tags) => {
+                ServiceRef::Tags(wanted) if tags::matches(wanted, &inbound.tags) => {
                     served.insert(DestinationId::Tags(wanted.clone()));
                 }
-                Subject::Service(_) => served.extend(self.ports_at(&subject, dataplane, inbound)),
+                ServiceRef::Service(_) => served.extend(self.ports_at(&subject, dataplane, inbound)),
                 _ => {}
             }
         }
@@ -37,9 +37,9 @@ impl MeshState {
     }
 
     /// The ports of a MeshService that lead to an inbound.
-    fn ports_at(&self, subject: &Subject, dataplane: &Resource, inbound: &Inbound) -> Vec<DestinationId> {
+    fn ports_at(&self, subject: &ServiceRef, dataplane: &Resource, inbound: &Inbound) -> Vec<DestinationId> {
         let Some(key) = self.key_of(subject) else { return Vec::new() };
-        let (Some(service), Some(ids)) = (self.services.get(&key), self.ports.get(&key)) else {
+        let (Some(service), Some(ids)) = (self.stored.services.get(&key), self.offers.ports.get(&key)) else {
             return Vec::new();
         };
         let Some(spec) = service.spec.get::<MeshService>() else { return Vec::new() };
@@ -49,7 +49,8 @@ impl MeshState {
             let mut targets = targets.filter_map(|it| it.target_port.as_ref());
             targets.any(|target| selector.serving(dataplane, target).contains(&inbound))
         };
-        let number = |id: &DestinationId| self.destinations.get(id).map(|destination| destination.port);
+        let number =
+            |id: &DestinationId| self.offers.destinations.get(id).map(|destination| destination.port);
         ids.iter().filter(|id| number(id).is_some_and(leads_here)).cloned().collect()
     }
 }

@@ -1,4 +1,4 @@
-//! What of a mesh depends on other zones, brought in line when these are reached otherwise.
+//! Parts of a mesh that depend on other zones, brought in line when the ways there change.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,37 +14,37 @@ use resources::{
 
 use super::{
     Affected, MeshUpdate, WorkCounts,
-    index::Subject,
+    index::ServiceRef,
     mesh::{MeshState, Round},
 };
 use crate::{
-    Zones,
+    ZoneRoutes,
     build::Routing,
     lists::{Lists, add_to, remove_from},
     matching,
-    virtual_hosts::claims::Touched,
-    zones::Moved,
+    virtual_hosts::claims::ChangedClaims,
+    zones::ChangedRoutes,
 };
 
-/// What of a mesh is served in other zones.
+/// Parts of a mesh that are served in other zones.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RemoteServices {
-    pub zones: Zones,
+    pub zones: ZoneRoutes,
     pub routing: Routing,
-    /// Whether anything is chosen by tags in the mesh.
+    /// The mesh has destinations chosen by tags.
     pub tags: bool,
     /// The MeshServices of other zones, by zone.
     services: Lists<Arc<str>, Arc<str>>,
-    /// How many inbounds take traffic with each set of tags.
+    /// Number of inbounds that take traffic with each set of tags.
     pub instances: OrdMap<Arc<Tags>, u32>,
-    /// How many of these sets each service has.
+    /// Number of these sets of each service.
     own: OrdMap<Arc<str>, u32>,
     /// The sets of tags that other zones list, by service. VirtualOutbounds make hostnames of them, too.
     listed: OrdMap<Arc<str>, Arc<BTreeSet<Tags>>>,
 }
 
 impl RemoteServices {
-    pub(super) fn seen_by(zones: Zones) -> RemoteServices {
+    pub(super) fn seen_by(zones: ZoneRoutes) -> RemoteServices {
         RemoteServices { zones, ..RemoteServices::default() }
     }
 
@@ -54,7 +54,8 @@ impl RemoteServices {
             let service = service.filter(|service| !matching::is_local(service))?;
             Some((Arc::<str>::from(service.label(labels::ZONE)?), service.key.name.clone()))
         };
-        let (before, after) = (zone(old), zone(new));
+        let before = zone(old);
+        let after = zone(new);
         if before == after {
             return;
         }
@@ -66,7 +67,7 @@ impl RemoteServices {
         }
     }
 
-    /// Whether other zones find what is chosen by tags here.
+    /// Other zones find destinations chosen by tags here.
     fn is_found_by_tags(&self) -> bool {
         self.tags && self.zones.is_entered()
     }
@@ -74,8 +75,8 @@ impl RemoteServices {
     fn services_of<'a>(
         &'a self,
         zones: impl Iterator<Item = &'a Arc<str>> + 'a,
-    ) -> impl Iterator<Item = Subject> + 'a {
-        zones.filter_map(|zone| self.services.get(zone)).flatten().cloned().map(Subject::Service)
+    ) -> impl Iterator<Item = ServiceRef> + 'a {
+        zones.filter_map(|zone| self.services.get(zone)).flatten().cloned().map(ServiceRef::Service)
     }
 }
 
@@ -85,10 +86,10 @@ impl MeshState {
         &mut self,
         globals: &OrdMap<Key, Arc<Resource>>,
         changed: &BTreeSet<Key>,
-        (zones, moved): (&Zones, &Moved),
+        (zones, moved): (&ZoneRoutes, &ChangedRoutes),
         made: &mut WorkCounts,
     ) -> Option<MeshUpdate> {
-        self.globals = globals.clone();
+        self.stored.globals = globals.clone();
         let found_before = self.remote_services.is_found_by_tags();
         self.remote_services.zones = zones.clone();
         let affected =
@@ -97,10 +98,10 @@ impl MeshState {
         round.dirty.extend(self.remote_services.services_of(moved.zones.iter()));
         let name = self.name.clone();
         for (_, service) in moved.services.iter().filter(|(mesh, _)| *mesh == name) {
-            round.dirty.extend(self.wanted_of(service).cloned().map(Subject::Tags));
+            round.dirty.extend(self.wanted_of(service).cloned().map(ServiceRef::Tags));
             self.list_remote_service(service, &mut round.touched);
         }
-        let limit = self.host_claims.limit;
+        let limit = self.hosts.claims.limit;
         self.settle_hosts(limit, &mut round);
         if moved.egress && self.remote_services.routing.egress {
             self.rebuild_remote_services(&mut round);
@@ -112,22 +113,23 @@ impl MeshState {
     /// Takes in what other zones list of all services.
     pub(super) fn list_all_remote_services(&mut self) {
         // A new mesh has no VirtualOutbounds: no hostname is touched.
-        let mut touched = Touched::default();
+        let mut touched = ChangedClaims::default();
         for service in self.remote_services.zones.services_listed(&self.name) {
             self.list_remote_service(&service, &mut touched);
         }
     }
 
     /// Takes in what other zones list of a service.
-    fn list_remote_service(&mut self, service: &Arc<str>, touched: &mut Touched) {
+    fn list_remote_service(&mut self, service: &Arc<str>, touched: &mut ChangedClaims) {
         let zones = self.remote_services.zones.clone();
         let now = zones.listed(&self.name, service);
         let before = self.remote_services.listed.get(service).cloned().unwrap_or_default();
-        self.host_claims.replace_sources(&before.iter().collect(), &now, touched);
+        self.hosts.claims.replace_sources(&before.iter().collect(), &now, touched);
         let now: BTreeSet<Tags> = now.into_iter().cloned().collect();
-        match now.is_empty() {
-            true => self.remote_services.listed.remove(service),
-            false => self.remote_services.listed.insert(service.clone(), Arc::new(now)),
+        if now.is_empty() {
+            self.remote_services.listed.remove(service)
+        } else {
+            self.remote_services.listed.insert(service.clone(), Arc::new(now))
         };
     }
 
@@ -199,9 +201,10 @@ impl MeshState {
         }
         let services: Vec<Arc<str>> = self.remote_services.own.keys().cloned().collect();
         for service in services {
-            match now {
-                true => self.want(&of_service(&service), round),
-                false => self.no_longer_want(&of_service(&service), round),
+            if now {
+                self.want(&of_service(&service), round)
+            } else {
+                self.no_longer_want(&of_service(&service), round)
             }
         }
     }
@@ -209,8 +212,9 @@ impl MeshState {
     /// Everything that leads out of the zone is computed again.
     pub(super) fn rebuild_remote_services(&self, round: &mut Round) {
         round.dirty.extend(self.remote_services.services_of(self.remote_services.services.keys()));
-        let outside = |subject: &&Subject| matches!(subject, Subject::External(_) | Subject::Tags(_));
-        round.dirty.extend(self.built.keys().filter(outside).cloned());
+        let outside =
+            |subject: &&ServiceRef| matches!(subject, ServiceRef::External(_) | ServiceRef::Tags(_));
+        round.dirty.extend(self.offers.built.keys().filter(outside).cloned());
     }
 }
 
@@ -220,7 +224,7 @@ fn ready_tags(dataplane: Option<&Resource>) -> impl Iterator<Item = &Tags> {
     inbounds.iter().filter(|inbound| matching::is_ready(inbound)).map(|inbound| &inbound.tags)
 }
 
-/// What other zones ask for that want a service by its tag.
+/// Returns the tags that other zones ask for to call a service by its tag.
 fn of_service(service: &str) -> Arc<Tags> {
     Arc::new(Tags::from([(labels::SERVICE.to_owned(), service.to_owned())]))
 }

@@ -1,10 +1,11 @@
-//! Which VirtualOutbounds claim which hostnames, kept up to date.
+//! Claims of VirtualOutbounds on hostnames, kept up to date.
 //!
-//! What is rendered is a distinct set of tags that some inbound has (a source), not a Dataplane: however many have
-//! the same tags, they cost what one does. Rendering is pure, so a claim is taken back by rendering it again.
+//! Each distinct set of tags that some inbound has (a source) is rendered, not each Dataplane: however many
+//! have the same tags, they cost what one does. Rendering is pure, so a claim is taken back by rendering it
+//! again.
 //!
-//! However many hostnames are claimed, the claims of the first so many by name are kept, and the others are counted.
-//! What is beyond costs one rendering and one comparison.
+//! However many hostnames are claimed, the claims of the first so many by name are kept, and the others are
+//! counted. A claim beyond these costs one rendering and one comparison.
 
 use std::{
     cmp::Reverse,
@@ -26,7 +27,7 @@ use resources::{
     naming::service_hosts::ServiceHosts,
 };
 
-use super::{HostConflict, Unrendered, VirtualHost, VirtualPort, vips};
+use super::{HostConflict, UnrenderedTags, VirtualHost, VirtualPort, vips};
 use crate::{
     lists::{Lists, add_to, remove_from},
     matching,
@@ -36,17 +37,18 @@ mod of_mesh;
 
 /// The port that Kuma gives to inbounds of applications that listen nowhere.
 const NO_PORT: u32 = 49151;
-/// How many losers are listed for each port of a hostname: the next in line.
+/// Limit of losers that are listed for each port of a hostname: the next in line.
 const LOSERS: usize = 10;
-/// How many hostnames are kept beyond those that are offered, to take the place of some that go. Only when they are used
-/// up, everything is rendered once more: so seldom that each hostname that goes costs little.
+/// Number of hostnames that are kept beyond those that are offered, to take the place of some that go. Only
+/// when they are used up, everything is rendered once more: so seldom that each hostname that goes costs
+/// little.
 pub(crate) const SPARE: usize = 1024;
 
 /// A tag with its value; [`ANY_VALUE`] where a selector asks for any.
 type Anchor = (String, String);
-/// Who claims a hostname.
+/// Claims on a hostname.
 #[derive(Debug, Clone, Default)]
-struct Claimed {
+struct ClaimedHostname {
     /// By port, the winner first, each with the number of its sources.
     ports: BTreeMap<u16, OrdMap<Claim, usize>>,
     /// The sum of those numbers.
@@ -55,7 +57,7 @@ struct Claimed {
 
 /// A VirtualOutbound, with its templates read.
 #[derive(Debug)]
-struct Applied {
+struct ClaimingPolicy {
     resource: Arc<Resource>,
     spec: VirtualOutbound,
     rendering: Rendering,
@@ -69,28 +71,28 @@ struct Claim {
     port: VirtualPort,
 }
 
-/// What changed: hostnames, and whether anything else did.
+/// Changed hostnames and policies.
 #[derive(Debug, Default)]
-pub(crate) struct Touched {
+pub(crate) struct ChangedClaims {
     pub hosts: BTreeSet<Arc<str>>,
     pub policies: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Claims {
-    policies: OrdMap<Arc<str>, Arc<Applied>>,
+    policies: OrdMap<Arc<str>, Arc<ClaimingPolicy>>,
     /// Policies by one tag of each of their selectors.
     by_selector: Lists<Anchor, Arc<str>>,
-    /// How many Dataplanes have inbounds with exactly these tags.
+    /// Number of Dataplanes that have inbounds with exactly these tags.
     sources: OrdMap<Arc<Tags>, usize>,
     by_tag: Lists<Anchor, Arc<Tags>>,
     /// The first hostnames by name, with all claims on them.
-    hosts: OrdMap<Arc<str>, Arc<Claimed>>,
+    hosts: OrdMap<Arc<str>, Arc<ClaimedHostname>>,
     /// Hostnames from this one on are not kept.
     cut: Option<Arc<str>>,
-    /// How many claims there are on hostnames that are not kept.
+    /// Number of claims on hostnames that are not kept.
     dropped: usize,
-    /// How many hostnames are offered at most.
+    /// Limit of hostnames that are offered.
     pub limit: usize,
     /// The tags that a policy makes no hostname of, with the number of their sources.
     unrendered: OrdMap<Arc<str>, OrdMap<Arc<Tags>, usize>>,
@@ -98,7 +100,7 @@ pub(crate) struct Claims {
     services: Option<Arc<ServiceHosts>>,
     /// The addresses that are stored, by shard.
     addresses: OrdMap<u8, Arc<BTreeMap<Arc<str>, Ipv4Addr>>>,
-    /// How often a hostname was rendered since the beginning.
+    /// Number of times that a hostname was rendered since the beginning.
     pub rendered: u64,
 }
 
@@ -107,12 +109,12 @@ impl Claims {
         self.policies.is_empty() && self.addresses.is_empty()
     }
 
-    /// How many claims are kept, for proving that there is an end to them.
+    /// Returns the number of claims that are kept, to prove that it is bounded.
     pub fn kept(&self) -> usize {
         self.hosts.values().map(|claimed| claimed.claims).sum()
     }
 
-    /// How many claims there are on hostnames behind the last that is offered.
+    /// Returns the number of claims on hostnames behind the last that is offered.
     pub fn behind(&self, last: Option<&Arc<str>>) -> usize {
         let spare = last.into_iter().flat_map(|last| self.hosts.range(last.clone()..).skip(1));
         self.dropped + spare.map(|(_, claimed)| claimed.claims).sum::<usize>()
@@ -124,7 +126,7 @@ impl Claims {
     }
 
     /// Finds what comes after the last hostname that is kept, when fewer are than are offered.
-    pub fn refill(&mut self, touched: &mut Touched) {
+    pub fn refill(&mut self, touched: &mut ChangedClaims) {
         if self.hosts.len() >= self.limit {
             return;
         }
@@ -152,7 +154,7 @@ impl Claims {
         &mut self,
         old: Option<&Resource>,
         new: Option<&Resource>,
-        touched: &mut Touched,
+        touched: &mut ChangedClaims,
     ) {
         self.replace_sources(&sources_of(old), &sources_of(new), touched);
     }
@@ -162,7 +164,7 @@ impl Claims {
         &mut self,
         before: &BTreeSet<&Tags>,
         after: &BTreeSet<&Tags>,
-        touched: &mut Touched,
+        touched: &mut ChangedClaims,
     ) {
         for tags in after.difference(before) {
             self.add_source(tags, touched);
@@ -172,7 +174,7 @@ impl Claims {
         }
     }
 
-    fn add_source(&mut self, tags: &Tags, touched: &mut Touched) {
+    fn add_source(&mut self, tags: &Tags, touched: &mut ChangedClaims) {
         if let Some(users) = self.sources.get_mut(tags) {
             *users += 1;
             return;
@@ -188,7 +190,7 @@ impl Claims {
         self.claim_for_mesh(tags, touched);
     }
 
-    fn remove_source(&mut self, tags: &Tags, touched: &mut Touched) {
+    fn remove_source(&mut self, tags: &Tags, touched: &mut ChangedClaims) {
         let Some(users) = self.sources.get_mut(tags) else { return };
         *users -= 1;
         if *users > 0 {
@@ -206,7 +208,12 @@ impl Claims {
     }
 
     /// Takes in another version of a VirtualOutbound.
-    pub fn replace_policy(&mut self, name: &Arc<str>, value: Option<&Arc<Resource>>, touched: &mut Touched) {
+    pub fn replace_policy(
+        &mut self,
+        name: &Arc<str>,
+        value: Option<&Arc<Resource>>,
+        touched: &mut ChangedClaims,
+    ) {
         let old = self.policies.get(name).cloned();
         // When a policy was created decides between equals, so it counts though no proxy sees it.
         let content = |policy: &Resource| (policy.created, policy.spec.clone());
@@ -222,7 +229,7 @@ impl Claims {
             }
             self.policies.remove(name);
         }
-        let Some(new) = value.and_then(Applied::of).map(Arc::new) else { return };
+        let Some(new) = value.and_then(ClaimingPolicy::of).map(Arc::new) else { return };
         for anchor in new.spec.selectors.iter().filter_map(anchor_of) {
             add_to(&mut self.by_selector, anchor, name.clone());
         }
@@ -237,7 +244,7 @@ impl Claims {
         &mut self,
         shard: u8,
         now: Option<BTreeMap<Arc<str>, Ipv4Addr>>,
-        touched: &mut Touched,
+        touched: &mut ChangedClaims,
     ) {
         let none = BTreeMap::new();
         let before = self.addresses.get(&shard).cloned().unwrap_or_default();
@@ -254,7 +261,8 @@ impl Claims {
     /// A hostname as it is claimed now, with those who lost it; `None` when no policy claims it.
     pub fn host(&self, name: &Arc<str>) -> Option<(VirtualHost, Vec<HostConflict>)> {
         let claimed = self.hosts.get(name)?;
-        let (mut ports, mut conflicts) = (BTreeMap::new(), Vec::new());
+        let mut ports = BTreeMap::new();
+        let mut conflicts = Vec::new();
         for (port, claims) in &claimed.ports {
             let mut claims = claims.keys().map(|claim| &claim.port);
             let Some(winner) = claims.next() else { continue };
@@ -281,16 +289,16 @@ impl Claims {
         Some((VirtualHost { hostname: name.clone(), vip, ports }, conflicts))
     }
 
-    /// What a policy makes no hostname of, with the reason of the first.
-    pub fn unrendered(&self, policy: &str) -> Option<Unrendered> {
+    /// Returns the sets of tags that a policy makes no hostname of, with the reason of the first.
+    pub fn unrendered(&self, policy: &str) -> Option<UnrenderedTags> {
         let failed = self.unrendered.get(policy)?;
         let (tags, _) = failed.get_min()?;
         let reason = self.policies.get(policy)?.render(tags).err()?;
-        Some(Unrendered { tuples: failed.len(), tags: tags.clone(), reason })
+        Some(UnrenderedTags { tuples: failed.len(), tags: tags.clone(), reason })
     }
 
     /// The policies that select these tags.
-    fn policies_of(&self, tags: &Tags) -> Vec<Arc<Applied>> {
+    fn policies_of(&self, tags: &Tags) -> Vec<Arc<ClaimingPolicy>> {
         let mut names: BTreeSet<&Arc<str>> = BTreeSet::new();
         for (name, value) in tags {
             for wanted in [value.as_str(), ANY_VALUE] {
@@ -316,7 +324,7 @@ impl Claims {
         selected
     }
 
-    fn claim(&mut self, policy: &Applied, source: &Arc<Tags>, touched: &mut Touched) {
+    fn claim(&mut self, policy: &ClaimingPolicy, source: &Arc<Tags>, touched: &mut ChangedClaims) {
         self.rendered += 1;
         let Some((claim, tags)) = policy.claim(source) else { return };
         match claim {
@@ -330,7 +338,7 @@ impl Claims {
     }
 
     /// Keeps a claim, unless enough hostnames come before it; then it counts.
-    fn keep(&mut self, host: Arc<str>, port: u16, claim: Claim, touched: &mut Touched) {
+    fn keep(&mut self, host: Arc<str>, port: u16, claim: Claim, touched: &mut ChangedClaims) {
         if self.is_beyond(&host) {
             self.dropped += 1;
             return;
@@ -349,7 +357,7 @@ impl Claims {
     }
 
     /// Keeps one claim less.
-    fn drop_one(&mut self, host: Arc<str>, port: u16, claim: &Claim, touched: &mut Touched) {
+    fn drop_one(&mut self, host: Arc<str>, port: u16, claim: &Claim, touched: &mut ChangedClaims) {
         if self.is_beyond(&host) {
             self.dropped = self.dropped.saturating_sub(1);
             if self.dropped == 0 {
@@ -377,7 +385,7 @@ impl Claims {
         self.cut.as_ref().is_some_and(|cut| host >= cut)
     }
 
-    fn take_back(&mut self, policy: &Applied, source: &Arc<Tags>, touched: &mut Touched) {
+    fn take_back(&mut self, policy: &ClaimingPolicy, source: &Arc<Tags>, touched: &mut ChangedClaims) {
         self.rendered += 1;
         let Some((claim, tags)) = policy.claim(source) else { return };
         match claim {
@@ -396,16 +404,16 @@ impl Claims {
     }
 }
 
-impl Applied {
-    fn of(resource: &Arc<Resource>) -> Option<Applied> {
+impl ClaimingPolicy {
+    fn of(resource: &Arc<Resource>) -> Option<ClaimingPolicy> {
         let spec = resource.spec.get::<VirtualOutbound>()?.clone();
         // Templates are read before they are stored; what cannot be read makes no hostnames.
         let rendering = spec.templates()?.rendering().ok()?;
-        Some(Applied { resource: resource.clone(), spec, rendering })
+        Some(ClaimingPolicy { resource: resource.clone(), spec, rendering })
     }
 
-    /// What the policy makes of a source: a claim, or the reason why none, and the tags that it is about. `None` when
-    /// it does not select the source.
+    /// Applies the policy to a source: returns a claim, or the reason why there is none, and the tags that it
+    /// is about. `None` if the policy does not select the source.
     #[allow(clippy::type_complexity, reason = "read in two places of this file")]
     fn claim(&self, source: &Arc<Tags>) -> Option<(Result<(Arc<str>, u16, Claim), String>, Arc<Tags>)> {
         let rank = Reverse(self.spec.rank(source)?);

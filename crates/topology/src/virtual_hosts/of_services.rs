@@ -1,4 +1,4 @@
-//! Which services have which hostnames, for telling what VirtualOutbounds take of them.
+//! Hostnames of services, to report which of them VirtualOutbounds take over.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -41,7 +41,7 @@ impl ServiceHosts {
         std::mem::take(&mut self.touched)
     }
 
-    /// What a hostname of VirtualOutbounds takes of services.
+    /// Returns the ports of services that a hostname of VirtualOutbounds takes over.
     pub fn taken_by(
         &self,
         host: &VirtualHost,

@@ -1,8 +1,9 @@
-//! Addresses of hostnames: found by hashing, so that what else there is matters only when two hostnames collide.
+//! Addresses of hostnames, found by hashing, so that other hostnames matter only when two collide.
 //!
-//! The range is cut into regions, one for each value of a byte of the hash; a hostname gets an address of its own
-//! region. What is given in a region is stored in one resource (a shard), so two control planes on one store cannot
-//! give one address to two hostnames, or two addresses to one: the second of them finds its version outdated.
+//! The range is cut into regions, one for each value of a byte of the hash; a hostname gets an address of its
+//! own region. The addresses given in a region are stored in one resource (a shard), so two control planes on
+//! one store cannot give one address to two hostnames, or two addresses to one: the second of them finds its
+//! version outdated.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,11 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::cidr::Ipv4Range;
 
-/// How many regions there are.
+/// Number of regions.
 pub const SHARDS: u16 = 256;
 /// The fewest addresses that regions of some use can be made of.
 const LEAST: u64 = 1 << 16;
-/// What nothing can be sent to.
+/// Address that nothing can be sent to.
 const BROADCAST: u64 = 0xffff_ffff;
 
 /// The addresses that hostnames may have.
@@ -58,7 +59,8 @@ impl Pool {
         let mut taken: Vec<(u64, u64)> = others.iter().map(|other| (first(other), other.size())).collect();
         taken.push((BROADCAST, 1));
         taken.sort_unstable();
-        let (mut at, end) = (first(&range), first(&range) + range.size());
+        let mut at = first(&range);
+        let end = first(&range) + range.size();
         let mut spans = Vec::new();
         for (start, size) in taken {
             if start > at && at < end {
@@ -95,7 +97,8 @@ impl Pool {
 
     /// The addresses that a hostname may have, that of its hash first.
     fn candidates(&self, host: &str) -> impl Iterator<Item = Ipv4Addr> {
-        let (size, hash) = (self.size() / u64::from(SHARDS), hash(host));
+        let size = self.size() / u64::from(SHARDS);
+        let hash = hash(host);
         let start = u64::from(shard_of(host)) * size;
         (0..size).filter_map(move |i| self.address(start + (hash % size + i) % size))
     }
@@ -118,12 +121,12 @@ fn hash(host: &str) -> u64 {
 }
 
 /// The addresses of a shard by hostname, as they are stored.
-pub type Shard = BTreeMap<Arc<str>, Entry>;
+pub type Shard = BTreeMap<Arc<str>, VipEntry>;
 
 /// The address of a hostname.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct VipEntry {
     pub address: Ipv4Addr,
     /// Since when no policy makes the hostname. No other hostname gets the address until some time later: clients may
     /// have it in their caches.
@@ -131,27 +134,28 @@ pub struct Entry {
     pub released_at: Option<Timestamp>,
 }
 
-/// What an allocation needs to know, except the shard itself.
+/// Input of an allocation, except the shard itself.
 pub struct ShardContext<'a> {
     pub pool: &'a Pool,
     pub quarantine: Duration,
     /// Addresses that hostnames have in a store that Kuma used.
     pub imported: &'a BTreeMap<Arc<str>, Ipv4Addr>,
-    /// Who has an address, in any shard or by import.
+    /// Returns the hostname that has an address, in any shard or by import.
     pub holder: &'a dyn Fn(Ipv4Addr) -> Option<Arc<str>>,
 }
 
-/// What a shard should be.
+/// Desired shard.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Allocation {
     pub shard: Shard,
     /// Hostnames for which there is no address.
     pub without: BTreeSet<Arc<str>>,
-    /// When something is to be done though nothing changes.
+    /// Time when something is to be done though nothing changes.
     pub look_again: Option<Timestamp>,
 }
 
-/// What a shard should be when these of its hostnames are wanted. Pure: the same inputs give the same shard on every control plane.
+/// Computes the shard for these wanted hostnames. Pure: the same inputs give the same shard on every control
+/// plane.
 pub fn allocate(
     previous: &Shard,
     wanted: &BTreeSet<Arc<str>>,
@@ -165,7 +169,7 @@ pub fn allocate(
         let until = released_at.and_then(|at| at.checked_add(known.quarantine).ok());
         let over = released_at.is_some() && until.is_some_and(|until| until <= now);
         if known.pool.contains(entry.address) && !over {
-            out.shard.insert(host.clone(), Entry { address: entry.address, released_at });
+            out.shard.insert(host.clone(), VipEntry { address: entry.address, released_at });
             out.look_again = out.look_again.into_iter().chain(until).min();
         }
     }
@@ -181,7 +185,7 @@ pub fn allocate(
         match imported.filter(free).or_else(|| known.pool.candidates(host).find(free)) {
             Some(address) => {
                 used.insert(address);
-                out.shard.insert(host.clone(), Entry { address, released_at: None });
+                out.shard.insert(host.clone(), VipEntry { address, released_at: None });
             }
             None => drop(out.without.insert(host.clone())),
         }
@@ -189,7 +193,7 @@ pub fn allocate(
     out
 }
 
-/// What a Config resource of a mesh holds.
+/// Content of a Config resource of a mesh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VipRecord {
     Shard(u8),
@@ -210,7 +214,7 @@ pub fn name_of_kuma(mesh: &str) -> String {
     format!("{PREFIX}{mesh}{SUFFIX}")
 }
 
-/// Which mesh a Config resource is about, and what it holds.
+/// Returns the mesh that a Config resource is about, and its content.
 pub fn of_config(name: &str) -> Option<(&str, VipRecord)> {
     let rest = name.strip_prefix(PREFIX)?;
     if let Some(mesh) = rest.strip_suffix(SUFFIX) {

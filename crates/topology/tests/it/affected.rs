@@ -1,26 +1,27 @@
-//! What a change affects, and what it costs.
+//! Effects of a change on proxies, and its cost.
 
 use std::sync::Arc;
 
 use policy::Policy;
 use resources::{Kind, Resource};
 use serde_json::json;
-use topology::{Affected, Change, PolicyChange, State};
+use topology::{Affected, AllMeshes, PolicyChange, ResourceChange};
 
 use crate::fixtures::{
     calling, dataplane, gone, insight, mesh, present, resource, service, serving, spelled, state, with_status,
 };
 
 /// Two hundred services of one Dataplane each, and somebody who calls the first by tags.
-fn large() -> State {
+fn large() -> AllMeshes {
     let services = (0..200).map(|i| service(&format!("s-{i}")));
     let dataplanes = (0..200).map(|i| serving(&format!("dp-{i}"), &format!("10.0.1.{i}"), &format!("s-{i}")));
     let caller = calling("caller", &[json!({ "kuma.io/service": "s-0" })]);
     state([mesh("STRICT"), caller].into_iter().chain(services).chain(dataplanes))
 }
 
-/// What the change affects, in words, and how many destinations it made the state compute.
-fn effect(state: &mut State, change: Change) -> (Vec<String>, u64) {
+/// Applies a change; returns its effects in words, and the number of destinations that the state computed for
+/// it.
+fn effect(state: &mut AllMeshes, change: ResourceChange) -> (Vec<String>, u64) {
     let before = state.destinations_built();
     let updates = state.apply(&[change]);
     let mut words = Vec::new();
@@ -195,7 +196,7 @@ fn a_policy_concerns_whom_it_selected_before_and_whom_it_selects_now() {
 }
 
 #[test]
-fn a_policy_write_makes_one_view_however_many_policies_and_proxies_there_are() {
+fn a_policy_write_makes_one_view_however_many_policies_there_are() {
     let policy = |i: usize, labels: &[(&str, &str)]| {
         let top = json!({ "kind": "Dataplane", "name": format!("dp-{i}") });
         resource(Kind::MeshTimeout, &format!("p-{i:05}"), labels, json!({ "targetRef": top }))
@@ -221,7 +222,7 @@ fn a_policy_write_makes_one_view_however_many_policies_and_proxies_there_are() {
 
 #[test]
 fn a_mesh_is_published_when_it_exists_and_withdrawn_when_it_is_gone() {
-    let mut state = State::default();
+    let mut state = AllMeshes::default();
     let other = Resource {
         key: resources::Key::new(Kind::Dataplane, "other", "dp"),
         ..dataplane("dp", "10.0.0.1", json!([]))
@@ -252,7 +253,7 @@ fn snapshots_share_what_did_not_change() {
 
 /// A reference more than before means that the list around it was copied.
 #[test]
-fn a_policy_write_copies_the_same_few_references_however_many_policies_there_are() {
+fn a_policy_write_copies_few_references_however_many_policies_exist() {
     let policy = |name: &str| resource(Kind::MeshTimeout, name, &[], json!({}));
     let copied = |policies: usize| {
         let mut state = state((0..policies).map(|i| policy(&format!("p-{i:05}"))).chain([mesh("STRICT")]));
@@ -274,7 +275,7 @@ fn of_two_services_with_one_identifier_the_first_by_name_is_reached() {
         labels: [("kuma.io/display-name".to_owned(), "web".to_owned())].into(),
         ..service("another")
     };
-    let owner = |state: &State| {
+    let owner = |state: &AllMeshes| {
         let snapshot = state.mesh("default").unwrap();
         let only = snapshot.destinations.values().next().unwrap();
         only.service.as_ref().unwrap().name.to_string()
@@ -323,7 +324,7 @@ fn a_collector_concerns_the_policies_that_refer_to_it() {
     let mut state = large();
     state.apply(&[present(log("logs", json!([backend]))), present(log("others", json!([])))]);
     let otel = |team: &str| resource(Kind::MeshOpenTelemetryBackend, "otel", &[("team", team)], json!({}));
-    let found = |state: &State| {
+    let found = |state: &AllMeshes| {
         let labels = [("team".to_owned(), "obs".to_owned())].into();
         state.mesh("default").unwrap().telemetry_backend(&labels).map(|found| found.key.name.to_string())
     };

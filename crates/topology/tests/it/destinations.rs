@@ -1,10 +1,10 @@
-//! What a destination looks like to its clients.
+//! Destinations as their clients see them.
 
 use std::net::IpAddr;
 
 use resources::{Kind, Resource, kinds::dataplane::BackendRef};
 use serde_json::{Value, json};
-use topology::{ClientTls, Protocol, State};
+use topology::{AllMeshes, ClientTls, Protocol};
 
 use crate::fixtures::{
     calling, dataplane, destination, endpoints, gone, insight, mesh, present, resource, service, serving,
@@ -89,7 +89,7 @@ fn clients_dial_the_first_sni_and_expect_every_identity_once() {
 }
 
 #[test]
-fn a_service_without_written_identities_is_expected_to_be_what_its_dataplanes_are() {
+fn a_service_without_identities_has_those_of_its_dataplanes() {
     let spec = json!({
         "selector": { "dataplaneTags": { "app": "b" } },
         "ports": [{ "port": 80, "targetPort": 80 }]
@@ -141,7 +141,7 @@ fn an_external_service_of_another_zone_is_no_destination() {
     for (zone, expect) in [("east", 1), ("west", 0)] {
         let spec = json!({ "match": { "port": 443 } });
         let external = resource(Kind::MeshExternalService, "example", &[("kuma.io/zone", "east")], spec);
-        let mut state = State::in_zone(zone);
+        let mut state = AllMeshes::in_zone(zone);
         state.apply(&[present(mesh("")), present(external)]);
         assert_eq!(state.mesh("default").unwrap().destinations.len(), expect, "{zone}");
     }
@@ -193,7 +193,7 @@ fn tags_that_a_route_names_are_a_destination_while_it_does() {
     let v1 = json!([{ "port": 80, "tags": { "kuma.io/service": "backend", "version": "1" } }]);
 
     let mut state = state([mesh(""), dataplane("b", "10.0.0.1", v1), requests.clone(), connections.clone()]);
-    let found = |state: &State| -> Vec<(String, bool)> {
+    let found = |state: &AllMeshes| -> Vec<(String, bool)> {
         let all = state.mesh("default").unwrap().destinations.values().cloned().collect::<Vec<_>>();
         all.iter()
             .map(|destination| (crate::fixtures::spelled(&destination.id), destination.exists))
@@ -241,7 +241,7 @@ fn the_protocol_of_tags_is_what_all_inbounds_speak() {
 }
 
 #[test]
-fn in_a_permissive_mesh_tags_are_called_with_tls_once_every_server_has_a_certificate() {
+fn a_permissive_mesh_calls_tags_with_tls_once_all_have_certificates() {
     let mut state = state([
         mesh("PERMISSIVE"),
         serving("b-1", "10.0.0.1", "backend"),
@@ -249,7 +249,7 @@ fn in_a_permissive_mesh_tags_are_called_with_tls_once_every_server_has_a_certifi
         calling("web", &[json!({ "kuma.io/service": "backend" })]),
         insight("b-1", "ca-1"),
     ]);
-    let tls = |state: &State| destination(state.mesh("default").unwrap(), "backend").tls.clone();
+    let tls = |state: &AllMeshes| destination(state.mesh("default").unwrap(), "backend").tls.clone();
     assert_eq!(tls(&state), ClientTls::Off);
     state.apply(&[present(insight("b-2", "ca-1"))]);
     assert_eq!(tls(&state), backend_tls("backend{mesh=default}", &["spiffe://default/backend"]));

@@ -1,4 +1,4 @@
-//! Why a client may call a destination or not, and what would let it.
+//! Reasons why a client may call a destination or not, and the change that would allow the call.
 
 mod random;
 
@@ -8,10 +8,11 @@ use resources::{Kind, Resource, format};
 use serde_json::{Value, json};
 use topology::{
     ClientClass, MeshSnapshot,
-    matching::{self, MemberSelector},
-    reachability::explain::{
-        Call, Change, Explanation, Place, Requirement, Server, Serving, Verdict, explain,
+    access::explain::{
+        AccessChange, AskedServer, Call, EnforcementPoint, Explanation, ReachabilityVerdict, Requirement,
+        Serving, explain,
     },
+    matching::{self, MemberSelector},
 };
 
 use crate::fixtures::{dataplane, mesh, resource, service, serving, snapshot};
@@ -54,15 +55,15 @@ fn world(permissions: impl IntoIterator<Item = Resource>) -> Vec<Resource> {
 fn asked(mesh: &MeshSnapshot, client: &str, to: &str, trims: bool, plain: bool) -> Explanation {
     let client = ClientClass::of(mesh, &mesh.dataplanes[client]);
     let serving = mesh.dataplanes.values().filter(|dataplane| dataplane.name().starts_with(to));
-    let servers: Vec<Server<'_>> = serving
+    let servers: Vec<AskedServer<'_>> = serving
         .flat_map(|dataplane| matching::inbounds(dataplane).iter().map(move |inbound| (dataplane, inbound)))
         .map(|(dataplane, inbound)| {
             let policies = mesh.policies_of(Kind::MeshTrafficPermission);
             let selector = policy::PolicySelector::default();
             let asked = policy::permission::resolve(policies, dataplane, inbound, &selector);
             let requires = if plain { Requirement::Nothing } else { Requirement::Permission(asked.into()) };
-            let place = Place::Inbound(dataplane, inbound);
-            Server { place, requires, permissive: false, server_names: Arc::default() }
+            let place = EnforcementPoint::Inbound(dataplane, inbound);
+            AskedServer { place, requires, permissive: false, server_names: Arc::default() }
         })
         .collect();
     explain(&call(mesh, &client, "backend", trims), &servers)
@@ -85,7 +86,7 @@ fn rules(explanation: &Explanation) -> Vec<String> {
 fn an_allowed_call_is_reachable_and_names_the_rule() {
     let allow = from("web", anyone(), &[(of_service("other"), "Allow"), (of_service("web"), "Allow")]);
     let found = asked(&of(world([allow])), "web-1", "backend", true, false);
-    assert_eq!((found.verdict, found.change.clone()), (Verdict::Reachable, None));
+    assert_eq!((found.verdict, found.change.clone()), (ReachabilityVerdict::Reachable, None));
     assert_eq!(rules(&found), ["kri_mtp_default___web_rule_1"]);
     assert_eq!((found.answers.len(), found.answers[0].servers, found.refusing_total), (1, 2, 0));
 }
@@ -94,38 +95,38 @@ fn an_allowed_call_is_reachable_and_names_the_rule() {
 fn a_refused_call_is_trimmed_where_the_proxy_is_and_denied_elsewhere() {
     let deny = from("web", anyone(), &[(anyone(), "Allow"), (of_service("web"), "Deny")]);
     let mesh = of(world([deny]));
-    for (trims, verdict) in [(true, Verdict::Trimmed), (false, Verdict::Denied)] {
+    for (trims, verdict) in [(true, ReachabilityVerdict::Trimmed), (false, ReachabilityVerdict::Denied)] {
         let found = asked(&mesh, "web-1", "backend", trims, false);
         assert_eq!(
             (found.verdict, rules(&found)),
             (verdict, vec!["kri_mtp_default___web_rule_1".to_owned()])
         );
     }
-    assert_eq!(asked(&mesh, "batch-1", "backend", true, false).verdict, Verdict::Reachable);
+    assert_eq!(asked(&mesh, "batch-1", "backend", true, false).verdict, ReachabilityVerdict::Reachable);
 }
 
 #[test]
-fn without_servers_nothing_is_known_and_without_certificates_everyone_gets_in() {
+fn without_servers_access_is_unknown_without_certificates_it_is_open() {
     let mesh = of(world([from("deny", anyone(), &[(anyone(), "Deny")])]));
     let found = asked(&mesh, "web-1", "nothing", true, false);
-    assert_eq!((found.verdict, found.change), (Verdict::Unknown, None));
+    assert_eq!((found.verdict, found.change), (ReachabilityVerdict::Unknown, None));
     assert!(found.reason.contains("no instance"), "{}", found.reason);
-    assert_eq!(asked(&mesh, "web-1", "backend", true, true).verdict, Verdict::Reachable);
+    assert_eq!(asked(&mesh, "web-1", "backend", true, true).verdict, ReachabilityVerdict::Reachable);
 }
 
 #[test]
-fn one_server_decides_about_the_whole_destination_and_the_others_are_named() {
+fn one_server_decides_for_the_destination_and_the_others_are_named() {
     let some = json!({ "kind": "MeshSubset", "tags": { "version": "2" } });
     let mesh = of(world([from("some", some, &[(of_service("web"), "Allow")])]));
     let found = asked(&mesh, "web-1", "backend", true, false);
-    assert_eq!((found.verdict, found.refusing_total), (Verdict::Reachable, 1));
+    assert_eq!((found.verdict, found.refusing_total), (ReachabilityVerdict::Reachable, 1));
     let refusing = found.answers.iter().find(|answer| !answer.allowed).unwrap();
     assert_eq!(refusing.server, "kri_dp_default___backend-1_80");
     assert!(found.reason.contains("1 of 2 inbounds let the client in"), "{}", found.reason);
 }
 
 #[test]
-fn a_rule_that_denies_the_client_is_to_be_changed_and_nothing_is_offered_beside_it() {
+fn a_rule_that_denies_the_client_is_the_only_thing_to_change() {
     let id = |value: &str| json!([{ "spiffeID": { "type": "Exact", "value": value } }]);
     let by_id = permission(
         "by-id",
@@ -139,7 +140,7 @@ fn a_rule_that_denies_the_client_is_to_be_changed_and_nothing_is_offered_beside_
     ] {
         let found = asked(&of(world([deny])), "web-1", "backend", false, false);
         let change = found.change.unwrap();
-        assert!(matches!(change, Change::Edit { .. }), "{change:?}");
+        assert!(matches!(change, AccessChange::Edit { .. }), "{change:?}");
         assert_eq!(change.rules().iter().map(ToString::to_string).collect::<Vec<_>>(), [rule]);
         let text = change.text().to_lowercase();
         assert!(change.permissions().is_empty() && text.contains(&says.to_lowercase()), "{text}");
@@ -147,7 +148,7 @@ fn a_rule_that_denies_the_client_is_to_be_changed_and_nothing_is_offered_beside_
 }
 
 #[test]
-fn where_one_instance_denies_the_client_a_permission_for_the_others_is_offered() {
+fn a_permission_is_offered_for_the_instances_that_do_not_deny() {
     let first = json!({ "kind": "MeshSubset", "tags": { "version": "1" } });
     for deny in [
         from("by-tag", first.clone(), &[(of_service("web"), "Deny")]),
@@ -161,20 +162,20 @@ fn where_one_instance_denies_the_client_a_permission_for_the_others_is_offered()
         let resources = world([deny]);
         let found = asked(&of(resources.clone()), "web-1", "backend", false, false);
         let change = found.change.unwrap();
-        let Change::Write(offer) = &change else { panic!("{change:?}") };
+        let AccessChange::Write(offer) = &change else { panic!("{change:?}") };
         assert!(offer.notes.iter().any(|note| note.contains("goes on denying")), "{offer:?}");
         let written = of(resources.into_iter().chain(offered(&change)).collect());
         let found = asked(&written, "web-1", "backend", false, false);
         let refusing: Vec<String> = found.refusing.iter().map(ToString::to_string).collect();
         assert_eq!(
             (found.verdict, refusing),
-            (Verdict::Reachable, vec!["kri_dp_default___backend-1_80".to_owned()])
+            (ReachabilityVerdict::Reachable, vec!["kri_dp_default___backend-1_80".to_owned()])
         );
     }
 }
 
 /// The permissions that an explanation offers, as a federated zone would store them.
-fn offered(change: &Change) -> Vec<Resource> {
+fn offered(change: &AccessChange) -> Vec<Resource> {
     let stored = |value: &Value| {
         let draft = format::parse(value.clone()).unwrap().draft;
         assert_eq!(draft.validate().into_vec(), []);
@@ -211,7 +212,7 @@ fn all_instances_are_opened_and_what_is_opened_besides_is_said() {
     resources.push(same("other-1", "10.0.0.5"));
     let resources: Vec<Resource> = resources.into_iter().map(labelled).collect();
     let change = asked(&of(resources), "web-1", "backend", false, false).change.unwrap();
-    let Change::Write(offer) = &change else { panic!("{change:?}") };
+    let AccessChange::Write(offer) = &change else { panic!("{change:?}") };
     let besides: Vec<String> = offer.besides.iter().map(ToString::to_string).collect();
     assert_eq!(besides, ["kri_dp_default___other-1_80", "kri_dp_default___web-1_80"]);
     assert!(offer.notes[0].contains("other-1, web-1"), "{:?}", offer.notes);
@@ -224,12 +225,17 @@ fn unseen(mesh: &MeshSnapshot, serving: &[Serving]) -> Explanation {
     let requires = Requirement::Permission(policy::Permissions::default().into());
     explain(
         &call,
-        &[Server { place: Place::Unseen, requires, permissive: false, server_names: Arc::default() }],
+        &[AskedServer {
+            place: EnforcementPoint::Unseen,
+            requires,
+            permissive: false,
+            server_names: Arc::default(),
+        }],
     )
 }
 
 #[test]
-fn servers_that_are_not_known_here_are_selected_as_the_service_selects_them_or_not_at_all() {
+fn unknown_servers_are_selected_by_the_service_or_not_at_all() {
     let mesh = of(world([]));
     let labels = MemberSelector::Labels([("app".to_owned(), "backend".to_owned())].into());
     let tags = MemberSelector::Tags(Arc::new([("kuma.io/service".to_owned(), "gone".to_owned())].into()));
@@ -257,7 +263,7 @@ fn servers_that_are_not_known_here_are_selected_as_the_service_selects_them_or_n
         [vec![], serving(&MemberSelector::Nothing, None).to_vec(), serving(&name, Some("west")).to_vec()]
     {
         let change = unseen(&mesh, &serving).change.unwrap();
-        assert!(matches!(change, Change::NotOffered { .. }), "{change:?}");
+        assert!(matches!(change, AccessChange::NotOffered { .. }), "{change:?}");
         assert!(
             change.permissions().is_empty() && change.text().contains("none is offered"),
             "{}",
@@ -293,9 +299,15 @@ fn what_is_offered_lets_the_client_in_and_no_other_one() {
             assert_eq!(change.permissions()[0]["spec"]["targetRef"]["kind"], kind);
             assert_eq!(change.permissions()[0]["name"], "web-to-backend");
             let written = of(resources.into_iter().chain(offered(&change)).collect());
-            assert_eq!(asked(&written, "web-1", "backend", true, false).verdict, Verdict::Reachable);
-            assert_eq!(asked(&written, "batch-1", "backend", true, false).verdict, Verdict::Trimmed);
-            assert_eq!(asked(&written, "web-1", "batch", true, false).verdict, Verdict::Trimmed);
+            assert_eq!(
+                asked(&written, "web-1", "backend", true, false).verdict,
+                ReachabilityVerdict::Reachable
+            );
+            assert_eq!(
+                asked(&written, "batch-1", "backend", true, false).verdict,
+                ReachabilityVerdict::Trimmed
+            );
+            assert_eq!(asked(&written, "web-1", "batch", true, false).verdict, ReachabilityVerdict::Trimmed);
         }
     }
 }
@@ -305,7 +317,7 @@ fn a_client_without_an_identity_is_refused_and_no_permission_can_name_it() {
     let mut resources = world([from("all", anyone(), &[(anyone(), "Allow")])]);
     resources.push(dataplane("stranger", "10.0.0.9", json!([{ "port": 80 }])));
     let found = asked(&of(resources), "stranger", "backend", false, false);
-    assert_eq!((found.verdict, found.change), (Verdict::Denied, None));
+    assert_eq!((found.verdict, found.change), (ReachabilityVerdict::Denied, None));
     assert!(found.reason.contains("names no service"), "{}", found.reason);
 }
 
@@ -319,33 +331,39 @@ fn the_server_name_that_is_let_in_counts() {
     let policies = mesh.policies_of(Kind::MeshTrafficPermission);
     let asked = policy::permission::resolve(policies, dataplane, inbound, &policy::PolicySelector::default());
     let client = ClientClass::of(&mesh, &mesh.dataplanes["web-1"]);
-    let verdicts: BTreeSet<Verdict> = [vec!["new"], vec!["old", "new"]]
+    let verdicts: BTreeSet<ReachabilityVerdict> = [vec!["new"], vec!["old", "new"]]
         .into_iter()
         .map(|names| {
             let server_names: Arc<[String]> = names.into_iter().map(str::to_owned).collect();
             let call = call(&mesh, &client, "b", false);
-            let place = Place::Inbound(dataplane, inbound);
+            let place = EnforcementPoint::Inbound(dataplane, inbound);
             let requires = Requirement::Permission(asked.clone().into());
-            explain(&call, &[Server { place, requires, permissive: false, server_names }]).verdict
+            explain(&call, &[AskedServer { place, requires, permissive: false, server_names }]).verdict
         })
         .collect();
-    assert_eq!(verdicts, BTreeSet::from([Verdict::Reachable]));
+    assert_eq!(verdicts, BTreeSet::from([ReachabilityVerdict::Reachable]));
 }
 
 #[test]
-fn a_server_that_is_not_known_here_may_let_in_whom_it_does_not_surely_refuse() {
+fn an_unknown_server_may_let_in_clients_it_does_not_surely_refuse() {
     let mesh = of(world([from("web", anyone(), &[(of_service("web"), "Allow")])]));
     let backend = &mesh.dataplanes["backend-1"];
     let policies = mesh.policies_of(Kind::MeshTrafficPermission);
     let inbound = &matching::inbounds(backend)[0];
     let requires =
         policy::permission::resolve(policies, backend, inbound, &policy::PolicySelector::default());
-    for (client, verdict) in [("web-1", Verdict::Unknown), ("batch-1", Verdict::Trimmed)] {
+    for (client, verdict) in
+        [("web-1", ReachabilityVerdict::Unknown), ("batch-1", ReachabilityVerdict::Trimmed)]
+    {
         let client = ClientClass::of(&mesh, &mesh.dataplanes[client]);
         let call = call(&mesh, &client, "b", true);
         let requires = Requirement::Permission(requires.clone().into());
-        let server =
-            Server { place: Place::Unseen, requires, permissive: false, server_names: Arc::default() };
+        let server = AskedServer {
+            place: EnforcementPoint::Unseen,
+            requires,
+            permissive: false,
+            server_names: Arc::default(),
+        };
         let found = explain(&call, &[server]);
         assert_eq!((found.verdict, found.answers[0].server.as_str()), (verdict, "not known here"));
     }
@@ -357,15 +375,15 @@ fn an_egress_is_asked_by_server_name_and_so_is_what_is_offered() {
     let client = ClientClass::of(&mesh, &mesh.dataplanes["web-1"]);
     let names: Arc<[String]> = Arc::new(["the-name".to_owned()]);
     let call = call(&mesh, &client, "outside", false);
-    let server = |requires: policy::Permissions| Server {
-        place: Place::Egress,
+    let server = |requires: policy::Permissions| AskedServer {
+        place: EnforcementPoint::Egress,
         requires: Requirement::Permission(requires.into()),
         permissive: false,
         server_names: names.clone(),
     };
     let found = explain(&call, &[server(policy::Permissions::default())]);
-    assert_eq!((found.verdict, found.answers[0].server.as_str()), (Verdict::Denied, "egress"));
+    assert_eq!((found.verdict, found.answers[0].server.as_str()), (ReachabilityVerdict::Denied, "egress"));
     let permission = Arc::new(offered(&found.change.unwrap()).remove(0));
     let then = policy::permission::behind_names([&permission], &names, None).unwrap();
-    assert_eq!(explain(&call, &[server(then)]).verdict, Verdict::Reachable);
+    assert_eq!(explain(&call, &[server(then)]).verdict, ReachabilityVerdict::Reachable);
 }

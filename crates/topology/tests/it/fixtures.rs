@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
-use topology::{Change, Destination, DestinationId, MeshSnapshot, State};
+use testkit::build;
+use topology::{AllMeshes, Destination, DestinationId, MeshSnapshot, ResourceChange};
 
 pub use testkit::resource::{with_labels as labelled, with_status};
 
@@ -20,21 +21,19 @@ pub fn mesh(mtls: &str) -> Resource {
 }
 
 pub fn dataplane(name: &str, address: &str, inbounds: Value) -> Resource {
-    let networking = json!({ "address": address, "inbound": inbounds });
-    testkit::resource::dataplane(name, &[], networking)
+    build::dataplane(name).address(address).networking(json!({ "inbound": inbounds })).complete()
 }
 
 /// A Dataplane with one inbound at port 80.
 pub fn serving(name: &str, address: &str, service: &str) -> Resource {
-    dataplane(name, address, json!([{ "port": 80, "tags": { "kuma.io/service": service } }]))
+    build::dataplane(name).address(address).inbound(80).service(service).complete()
 }
 
 /// A Dataplane that serves nothing and calls destinations by tags.
 pub fn calling(name: &str, tags: &[Value]) -> Resource {
     let outbounds: Vec<Value> =
         tags.iter().enumerate().map(|(i, tags)| json!({ "port": 10_000 + i, "tags": tags })).collect();
-    let networking = json!({ "address": "10.9.9.9", "outbound": outbounds });
-    testkit::resource::dataplane(name, &[], networking)
+    build::dataplane(name).address("10.9.9.9").networking(json!({ "outbound": outbounds })).complete()
 }
 
 pub fn insight(name: &str, issued_backend: &str) -> Resource {
@@ -56,17 +55,17 @@ pub fn multi_zone(name: &str, app: &str, ports: Value) -> Resource {
     resource(Kind::MeshMultiZoneService, name, &[], json!({ "selector": selector, "ports": ports }))
 }
 
-pub fn present(resource: Resource) -> Change {
+pub fn present(resource: Resource) -> ResourceChange {
     (resource.key.clone(), Some(Arc::new(resource)))
 }
 
-pub fn gone(resource: &Resource) -> Change {
+pub fn gone(resource: &Resource) -> ResourceChange {
     (resource.key.clone(), None)
 }
 
-pub fn state(resources: impl IntoIterator<Item = Resource>) -> State {
-    let mut state = State::default();
-    let changes: Vec<Change> = resources.into_iter().map(present).collect();
+pub fn state(resources: impl IntoIterator<Item = Resource>) -> AllMeshes {
+    let mut state = AllMeshes::default();
+    let changes: Vec<ResourceChange> = resources.into_iter().map(present).collect();
     state.apply(&changes);
     state
 }

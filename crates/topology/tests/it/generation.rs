@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use resources::{
-    Key, Kind, Resource, Status,
+    Environment, Key, Kind, Resource, Status,
     kinds::{mesh_service::MeshService, mesh_service::MeshServiceStatus},
     naming::sni,
 };
 use serde_json::{Value, json};
-use topology::services::{Desired, Generator, ServiceChange};
+use topology::services::{Desired, Generator, MOST_YOUNG, ServiceChange};
 
 use crate::fixtures::{dataplane, mesh, resource, service, serving, with_status};
 
@@ -23,11 +23,11 @@ pub struct World {
     pub services: Vec<Arc<Resource>>,
     pub external: Vec<Arc<Resource>>,
     pub multi_zone: Vec<Arc<Resource>>,
-    /// Which addresses were given.
+    /// Record of the addresses that were given.
     pub record: Vec<Arc<Resource>>,
     pub now: Timestamp,
     generator: Generator,
-    /// What the generator has seen.
+    /// Resources that the generator has seen.
     seen: BTreeMap<Key, Arc<Resource>>,
 }
 
@@ -87,6 +87,13 @@ impl World {
                 (ServiceChange::Update { resource, expected }, Some(at)) => {
                     assert_eq!(of_kind[at].version, *expected);
                     of_kind[at] = Arc::new(Resource { version: expected + 1, ..resource.clone() });
+                }
+                (ServiceChange::Status { status, expected, .. }, Some(at)) => {
+                    assert_eq!(of_kind[at].version, *expected);
+                    let mut written = Resource::clone(&of_kind[at]);
+                    written.version += 1;
+                    written.status = Some(status.clone());
+                    of_kind[at] = Arc::new(written);
                 }
                 (ServiceChange::Delete { expected, .. }, Some(at)) => {
                     assert_eq!(of_kind[at].version, *expected);
@@ -258,13 +265,16 @@ fn ports_keep_their_server_names() {
 #[test]
 fn server_names_are_those_of_the_zone_and_its_formats() {
     let mut world = World::of(mesh(""), [with_ports("dp", &[80])]);
-    let place = sni::Place::Zone { name: "east".into(), federated: true };
-    let owner = sni::Owner { place, formats: sni::Formats::named(["kri", "hashed"]).unwrap() };
+    let place = sni::OwnerLocation::Zone { name: "east".into(), federated: true };
+    let formats = sni::Formats::named(["kri", "hashed"]).unwrap();
+    let environment = Environment::Kubernetes { system_namespace: "kuma-system".into() };
+    let owner = sni::Owner { place, formats, environment };
     world.generator = Generator::new("east", HOUR).with_snis(&owner).anew();
     world.settle();
     let all = |world: &World, port: usize| -> Vec<String> {
         world.spec("backend").ports[port].snis.iter().map(|sni| sni.value.clone()).collect()
     };
+    assert_eq!(world.service("backend").label("kuma.io/env"), Some("kubernetes"));
     // Zone proxies accept them in this order, and then in that of the formats.
     let announced = [
         "a601e0c00295a9fbe.backend.80.default.ms",
@@ -318,6 +328,47 @@ fn a_grace_period_nobody_can_read_starts_again() {
 }
 
 #[test]
+fn of_young_services_without_dataplanes_only_so_many_wait() {
+    let mut world =
+        World::of(mesh(""), (0..5).map(|i| serving(&format!("dp-{i}"), "10.0.0.1", &format!("old-{i}"))));
+    world.settle();
+    // They have been there for as long as they would be waited for.
+    world.now += HOUR;
+    let young = MOST_YOUNG + 3;
+    let dataplanes = (0..young).map(|i| serving(&format!("new-{i}"), "10.0.0.2", &format!("s-{i:04}")));
+    world.dataplanes.extend(dataplanes.map(Arc::new));
+    assert_eq!(world.settle().crowded_out, 0);
+    let names = |world: &World| world.names().iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let before = names(&world);
+
+    world.dataplanes.clear();
+    let desired = world.desired();
+    assert_eq!(desired.crowded_out, 3);
+    let mut restarted = World { services: world.services.clone(), ..World::of(mesh(""), []) };
+    restarted.record.clone_from(&world.record);
+    restarted.now = world.now;
+    assert_eq!(restarted.desired().changes, desired.changes, "one that was restarted decides the same");
+    world.settle();
+    let expected: Vec<String> =
+        before.into_iter().filter(|name| !(format!("s-{:04}", MOST_YOUNG)..).contains(name)).collect();
+    assert_eq!(names(&world), expected, "the established ones and the first of the young ones wait");
+
+    world.dataplanes = vec![Arc::new(serving("more", "10.0.0.3", "s-more"))];
+    world.settle();
+    world.dataplanes.clear();
+    assert_eq!(world.settle().crowded_out, 1, "there is no room as long as they wait");
+    assert_eq!(names(&world), expected);
+
+    world.dataplanes = vec![Arc::new(serving("back", "10.0.0.2", "s-0007"))];
+    world.settle();
+    world.dataplanes.push(Arc::new(serving("more", "10.0.0.3", "s-more")));
+    world.settle();
+    world.dataplanes.pop();
+    assert_eq!(world.settle().crowded_out, 0, "one that came back makes room");
+    assert_eq!(names(&world).len(), expected.len() + 1);
+}
+
+#[test]
 fn services_of_users_and_of_other_zones_are_neither_changed_nor_deleted() {
     let synced = Resource {
         labels: [("kuma.io/managed-by", "meshservice-generator"), ("kuma.io/origin", "global")]
@@ -334,7 +385,7 @@ fn services_of_users_and_of_other_zones_are_neither_changed_nor_deleted() {
 }
 
 #[test]
-fn virtual_addresses_start_with_the_network_address_and_are_not_given_twice() {
+fn virtual_addresses_begin_at_the_network_address_and_are_unique() {
     let mut world = World::of(mesh(""), []);
     world.services = vec![Arc::new(service("backend"))];
     world.external =

@@ -13,7 +13,7 @@ use crate::fixtures::{dataplane, insight, mesh, multi_zone, resource, serving, w
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What is stored in a mesh, and a generator that follows it.
+/// Resources stored in a mesh, and a generator that follows them.
 struct Followed {
     stored: BTreeMap<Key, Arc<Resource>>,
     generator: Generator,
@@ -45,7 +45,7 @@ impl Followed {
         self.generator.apply(key, None);
     }
 
-    /// What is to be written, the same as without knowing what was there before.
+    /// Returns the desired writes, and asserts that a generator without history wants the same.
     fn desired(&mut self) -> Desired {
         let mut scratch = self.generator.clone().anew();
         for (key, resource) in &self.stored {
@@ -71,6 +71,11 @@ impl Followed {
                 ServiceChange::Update { resource, expected } => {
                     assert_eq!(stored, Some(expected));
                     self.put(resource);
+                }
+                ServiceChange::Status { key, status, expected } => {
+                    assert_eq!(stored, Some(expected));
+                    let before = Resource::clone(&self.stored[&key]);
+                    self.put(Resource { status: Some(status), ..before });
                 }
                 ServiceChange::Delete { key, expected } => {
                     assert_eq!(stored, Some(expected));
@@ -215,7 +220,8 @@ proptest! {
 fn thousand() -> Followed {
     let mut followed = Followed::new();
     for i in 0..1000 {
-        let (name, service) = (format!("dp-{i}"), format!("s-{i}"));
+        let name = format!("dp-{i}");
+        let service = format!("s-{i}");
         followed.put(serving(&name, "10.0.0.1", &service));
         if i % 10 == 0 {
             let wanted = json!({ "meshService": { "matchLabels": { "kuma.io/display-name": service } } });

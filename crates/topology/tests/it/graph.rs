@@ -1,11 +1,11 @@
-//! Who may call whom, as a graph.
+//! Access between services, as a graph.
 
 use resources::Resource;
 use testkit::{
     resource::permission,
     spec::{all, tagged},
 };
-use topology::reachability::graph::{Edge, NodeAccess, of};
+use topology::access::graph::{Edge, NodeAccess, of};
 
 use crate::fixtures::{mesh, service, serving, snapshot};
 
@@ -27,7 +27,7 @@ fn world() -> Vec<Resource> {
 }
 
 #[test]
-fn an_edge_leads_from_each_client_to_the_services_that_name_it_and_none_to_those_for_all() {
+fn an_edge_leads_to_services_that_name_a_client_and_not_to_open_ones() {
     let snapshot = snapshot(world());
     let graph = of(&snapshot, None).unwrap();
     let web = "spiffe://default/web".to_owned();

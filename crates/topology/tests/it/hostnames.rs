@@ -9,7 +9,7 @@ use topology::services::{Generator, ServiceChange};
 
 use crate::fixtures::{labelled, mesh, multi_zone, resource, service};
 
-/// What is stored, and a control plane of the zone `east` that writes the statuses.
+/// Stored resources, and a control plane of the zone `east` that writes the statuses.
 struct World {
     stored: BTreeMap<Key, Arc<Resource>>,
     generator: Generator,
@@ -43,8 +43,12 @@ impl World {
         let desired = self.generator.desired(Timestamp::UNIX_EPOCH);
         let keys = desired.changes.iter().map(|change| change.key().clone()).collect();
         for change in desired.record.into_iter().chain(desired.changes) {
-            let (ServiceChange::Create(resource) | ServiceChange::Update { resource, .. }) = change else {
-                panic!("{change:?}")
+            let resource = match change {
+                ServiceChange::Create(resource) | ServiceChange::Update { resource, .. } => resource,
+                ServiceChange::Status { key, status, .. } => {
+                    Resource { status: Some(status), ..Resource::clone(&self.stored[&key]) }
+                }
+                ServiceChange::Delete { key, .. } => panic!("{key:?} is deleted"),
             };
             self.put(resource);
         }
@@ -139,7 +143,7 @@ fn each_kind_of_service_gets_its_hostnames_in_its_status() {
 }
 
 #[test]
-fn of_services_that_want_one_hostname_the_oldest_has_it_and_the_others_say_who() {
+fn the_oldest_service_has_a_hostname_and_the_others_say_who() {
     let app = |name: &str, second: i64| aged(labelled(service(name), &[("app", "web")]), second);
     let by_app = for_services("by-app", json!({ "app": "web" }), "{{ label \"app\" }}.mesh");
     let mut world = World::of([by_app.clone(), app("b", 1), app("a", 2), app("c", 2)]);
@@ -166,7 +170,7 @@ fn of_services_that_want_one_hostname_the_oldest_has_it_and_the_others_say_who()
 }
 
 #[test]
-fn a_generator_of_the_zone_comes_before_older_ones_and_those_before_younger_ones() {
+fn generators_of_the_zone_come_first_and_older_before_younger() {
     let of = |name: &str, service: &str, second: i64| {
         let wanted = json!({ "name": service });
         aged(for_services(name, wanted, "same.mesh"), second)

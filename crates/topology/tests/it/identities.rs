@@ -1,10 +1,10 @@
-//! Which MeshIdentity a Dataplane has, and what clients expect of a service then.
+//! Identity of a Dataplane by MeshIdentity, and the identities that clients expect of a service then.
 
 use std::collections::BTreeSet;
 
 use resources::{Kind, Resource};
 use serde_json::{Value, json};
-use topology::{Affected, ClientTls, State, Vouched};
+use topology::{Affected, AllMeshes, ClientTls, DestinationId, VouchedLabels};
 
 use crate::fixtures::{dataplane, destination, mesh, present, resource, service, with_status};
 
@@ -32,15 +32,17 @@ fn web() -> Resource {
 
 fn chosen(identities: Vec<Resource>) -> Option<String> {
     let all = identities.into_iter().chain([mesh(""), web(), trust("t", "td")]);
-    let mut state = State::default();
+    let mut state = AllMeshes::default();
     state.apply(&all.map(present).collect::<Vec<_>>());
     let mesh = state.mesh("default").unwrap();
     mesh.spiffe_id_of(&web()).map(|id| id.to_string())
 }
 
 #[test]
-fn the_identity_that_asks_for_the_most_labels_is_chosen_then_the_first_name() {
-    let (none, one, two) = (json!({}), json!({ "app": "web" }), json!({ "app": "web", "team": "shop" }));
+fn the_identity_with_the_most_labels_is_chosen_then_the_first_name() {
+    let none = json!({});
+    let one = json!({ "app": "web" });
+    let two = json!({ "app": "web", "team": "shop" });
     let other = json!({ "app": "api", "team": "shop", "kuma.io/workload": "web" });
     let of = |domain: &str| Some(format!("spiffe://{domain}/workload/web"));
     assert_eq!(chosen(vec![]), None);
@@ -53,7 +55,7 @@ fn the_identity_that_asks_for_the_most_labels_is_chosen_then_the_first_name() {
 
 #[test]
 fn nobody_has_an_identity_that_nobody_would_believe() {
-    let mut state = State::default();
+    let mut state = AllMeshes::default();
     state.apply(&[present(mesh("")), present(web()), present(identity("a", json!({}), true))]);
     assert_eq!(state.mesh("default").unwrap().spiffe_id_of(&web()), None);
     let updates = state.apply(&[present(trust("t", "td"))]);
@@ -64,9 +66,9 @@ fn nobody_has_an_identity_that_nobody_would_believe() {
 }
 
 #[test]
-fn what_is_believed_is_by_trust_domain_with_that_of_the_mesh_while_it_has_mtls() {
+fn trust_is_by_domain_with_the_domain_of_the_mesh_while_it_has_mtls() {
     let domains = |mtls: &str| {
-        let mut state = State::default();
+        let mut state = AllMeshes::default();
         state.apply(&[present(mesh(mtls)), present(trust("a", "td-1")), present(trust("b", "td-2"))]);
         state.mesh("default").unwrap().trust_domains().unwrap()
     };
@@ -75,10 +77,10 @@ fn what_is_believed_is_by_trust_domain_with_that_of_the_mesh_while_it_has_mtls()
 }
 
 #[test]
-fn without_mtls_a_service_is_called_with_tls_once_its_proxies_have_certificates() {
-    let mut state = State::default();
+fn a_service_is_called_with_tls_once_its_proxies_have_certificates() {
+    let mut state = AllMeshes::default();
     state.apply(&[present(mesh("")), present(web()), present(trust("t", "td"))]);
-    let tls = |state: &mut State, ready: &str, identities: Vec<Resource>| {
+    let tls = |state: &mut AllMeshes, ready: &str, identities: Vec<Resource>| {
         let service = with_status(service("web"), json!({ "tls": { "status": ready } }));
         state.apply(&identities.into_iter().chain([service]).map(present).collect::<Vec<_>>());
         destination(state.mesh("default").unwrap(), "kri_msvc_default___web_80").tls.clone()
@@ -93,14 +95,14 @@ fn without_mtls_a_service_is_called_with_tls_once_its_proxies_have_certificates(
 fn unvouched(labels: Value, path: &str, bound: &[(&str, &str)]) -> Vec<String> {
     let selector = json!({ "dataplane": { "matchLabels": labels } });
     let spec = json!({ "selector": selector, "spiffeID": { "trustDomain": "td", "path": path } });
-    let mut state = State::in_zone("east");
+    let mut state = AllMeshes::in_zone("east");
     let identity = resource(Kind::MeshIdentity, "a", &[], spec);
     state.apply(&[present(mesh("")), present(web()), present(identity)]);
     let value = |value: &str| BTreeSet::from([value.to_owned(), "another".to_owned()]);
     let bound = bound.iter().map(|(label, bound)| ((*label).to_owned(), value(bound))).collect();
-    let vouched = Vouched::Labels(std::sync::Arc::new(bound));
+    let vouched = VouchedLabels::Labels(std::sync::Arc::new(bound));
     let mesh = state.mesh("default").unwrap();
-    assert_eq!(mesh.identities.unvouched(&web(), "east", &Vouched::Everything), BTreeSet::new());
+    assert_eq!(mesh.identities.unvouched(&web(), "east", &VouchedLabels::Everything), BTreeSet::new());
     mesh.identities.unvouched(&web(), "east", &vouched).into_iter().collect()
 }
 
@@ -138,14 +140,43 @@ fn the_control_plane_answers_for_where_a_dataplane_is() {
     let own = |zone: &str| {
         let spec = json!({ "selector": { "dataplane": {} },
             "spiffeID": { "trustDomain": "td", "path": "/{{ label \"kuma.io/zone\" }}" } });
-        let mut state = State::in_zone("east");
+        let mut state = AllMeshes::in_zone("east");
         let identity = resource(Kind::MeshIdentity, "a", &[], spec);
         let mut web = web();
         web.labels.insert("kuma.io/zone".to_owned(), zone.to_owned());
         state.apply(&[present(mesh("")), present(web.clone()), present(identity)]);
-        let nothing = Vouched::Labels(std::sync::Arc::default());
+        let nothing = VouchedLabels::Labels(std::sync::Arc::default());
         state.mesh("default").unwrap().identities.unvouched(&web, "east", &nothing)
     };
     assert_eq!(own("east"), BTreeSet::new());
     assert_eq!(own("west"), BTreeSet::from(["kuma.io/zone".to_owned()]));
+}
+
+#[test]
+fn servers_that_tags_choose_are_expected_to_be_who_their_identities_say() {
+    let tagged = |state: &AllMeshes| {
+        let mesh = state.mesh("default").unwrap();
+        let mut all = mesh.destinations.values().filter(|to| matches!(to.id, DestinationId::Tags(_)));
+        match &all.next().unwrap().tls {
+            ClientTls::Mesh { spiffe_ids, .. } => spiffe_ids.clone(),
+            ClientTls::Off => panic!("no TLS"),
+        }
+    };
+    let mut web = web();
+    let inbound = json!([{ "port": 80, "tags": { "kuma.io/service": "web" } }]);
+    web.spec = dataplane("web", "10.0.0.1", inbound).spec;
+    let networking = json!({ "address": "10.0.0.2",
+        "outbound": [{ "port": 10001, "tags": { "kuma.io/service": "web" } }] });
+    let client = resource(Kind::Dataplane, "client", &[], json!({ "networking": networking }));
+    let mut state = AllMeshes::default();
+    state.apply(&[mesh("STRICT"), web.clone(), client, trust("t", "td")].map(present));
+    assert_eq!(tagged(&state), ["spiffe://default/web"]);
+    // Clients know the new one before a server has it.
+    state.apply(&[present(identity("a", json!({}), false))]);
+    assert_eq!(tagged(&state), ["spiffe://a/workload/web", "spiffe://default/web"]);
+    web.labels.insert("kuma.io/workload".to_owned(), "shop".to_owned());
+    state.apply(&[present(web)]);
+    assert_eq!(tagged(&state), ["spiffe://a/workload/shop", "spiffe://default/web"]);
+    state.apply(&[present(identity("a", json!({ "app": "api" }), true))]);
+    assert_eq!(tagged(&state), ["spiffe://default/web"]);
 }

@@ -20,23 +20,23 @@ use resources::{
 };
 use serde_json::{Value, json};
 use topology::{
-    Affected, Change, ClientTls, DestinationId, MeshSnapshot, PolicyChange, State,
+    Affected, AllMeshes, ClientTls, DestinationId, MeshSnapshot, PolicyChange, ResourceChange,
     matching::{self, MemberSelector},
     virtual_hosts::vips,
 };
 
 use crate::{
+    access::world::consistent,
     fixtures::{insight, mesh, resource},
-    reachability::world::consistent,
 };
 
 use hostnames::hostnames_are_complete;
 use other_zones::{Places, in_other_zones, ingress, tagged_elsewhere};
 
-/// How many kinds of writes there are, some of them several times.
+/// Number of kinds of writes, some of them counted several times.
 const KINDS: u8 = 31;
 
-/// A write in a few small numbers: which resource, and what is in it (`None` deletes it).
+/// A write in a few small numbers: the resource, and its content (`None` deletes it).
 type Write = (u8, u8, Option<[u8; 4]>);
 
 fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
@@ -46,7 +46,7 @@ fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
     prop::collection::vec(prop::collection::vec(write, 1..4), 1..25)
 }
 
-fn changes(batch: &[Write]) -> Vec<Change> {
+fn changes(batch: &[Write]) -> Vec<ResourceChange> {
     let mut changes: BTreeMap<Key, Option<Arc<Resource>>> = BTreeMap::new();
     for &(kind, name, content) in batch {
         let mut built = build(kind, name, content.unwrap_or_default());
@@ -95,7 +95,8 @@ fn build(kind: u8, name: u8, content: [u8; 4]) -> Resource {
             resource(Kind::ZoneEgress, &format!("x-{name}"), &[], spec)
         }
         _ => {
-            let (first, second) = (tags(content[0]), tags(content[1]));
+            let first = tags(content[0]);
+            let second = tags(content[1]);
             let backend = |tags: &Value| json!({ "kind": "MeshServiceSubset", "name": "b", "tags": tags });
             let rule = json!({ "default": { "backendRefs": [backend(&first), backend(&second)] } });
             let target = json!({ "kind": "MeshService", "name": "a" });
@@ -127,7 +128,8 @@ fn virtual_outbound(name: u8, [selector, host, port, created]: [u8; 4]) -> Resou
     let ports = ["80", "8{{.v}}", "80", "81"];
     let parameters =
         json!([{ "name": "s", "tagKey": "kuma.io/service" }, { "name": "v", "tagKey": "version" }]);
-    let (host, port) = (hosts[usize::from(host)], ports[usize::from(port)]);
+    let host = hosts[usize::from(host)];
+    let port = ports[usize::from(port)];
     let conf = json!({ "host": host, "port": port, "parameters": parameters });
     let spec = json!({ "selectors": selectors, "conf": conf });
     let built = resource(Kind::VirtualOutbound, &format!("v-{name}"), &[], spec);
@@ -301,7 +303,7 @@ fn indexes_are_complete(snapshot: &MeshSnapshot) {
     }
 }
 
-/// Who serves what, found without any index: every Dataplane is compared with every selector.
+/// Asserts that endpoints are complete, without any index: compares every Dataplane with every selector.
 fn endpoints_are_complete(snapshot: &MeshSnapshot, services: &BTreeMap<Key, Option<Arc<Resource>>>) {
     for (id, destination) in &snapshot.destinations {
         let crosses = destination.tls != ClientTls::Off;
@@ -356,7 +358,7 @@ fn serving_port(service: &Resource, number: u32) -> Vec<Port> {
     port.into_iter().map(|(_, port)| port.clone()).collect()
 }
 
-/// Where a port of a MeshService is served.
+/// Returns the places where a port of a MeshService is served.
 fn serving(snapshot: &MeshSnapshot, service: &Resource, number: u32) -> Places {
     let spec = service.spec.get::<MeshService>().unwrap();
     let ports = serving_port(service, number);
@@ -386,11 +388,11 @@ fn follow(batches: &[Vec<Write>]) {
         let after = state.mesh("default").cloned();
 
         let mut scratch = hostnames::state();
-        let present: Vec<Change> =
+        let present: Vec<ResourceChange> =
             last.iter().filter(|(_, v)| v.is_some()).map(|(k, v)| (k.clone(), v.clone())).collect();
         scratch.apply(&present);
         assert_eq!(after.as_ref(), scratch.mesh("default"));
-        let graph = |mesh: Option<&Arc<MeshSnapshot>>| mesh.map(|mesh| mesh.reachability.clone());
+        let graph = |mesh: Option<&Arc<MeshSnapshot>>| mesh.map(|mesh| mesh.access.clone());
         assert_eq!(graph(after.as_ref()), graph(scratch.mesh("default")));
 
         assert_eq!(updates.is_empty(), before == after, "an update when, and only when, something differs");
@@ -435,10 +437,10 @@ fn the_order_of_changes_does_not_matter() {
     let batch: Vec<Write> =
         (0..KINDS).flat_map(|kind| (0..4).map(move |name| (kind, name, Some([name; 4])))).collect();
     let mut forwards = changes(&batch);
-    let mut state = State::default();
+    let mut state = AllMeshes::default();
     state.apply(&forwards);
     forwards.reverse();
-    let mut reversed = State::default();
+    let mut reversed = AllMeshes::default();
     for change in &forwards {
         reversed.apply(std::slice::from_ref(change));
     }

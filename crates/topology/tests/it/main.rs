@@ -1,6 +1,7 @@
 //! The topology as its users see it: resources in, snapshots and changes of services out.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod access;
 mod affected;
 mod destinations;
 mod explain;
@@ -15,7 +16,6 @@ mod matching;
 mod multi_zone;
 mod observation;
 mod of_zones;
-mod reachability;
 mod secrets;
 mod served;
 mod service_hosts;

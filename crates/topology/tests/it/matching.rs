@@ -1,4 +1,4 @@
-//! Which Dataplanes a MeshService consists of.
+//! Dataplanes that a MeshService consists of.
 
 use resources::{Kind, Resource};
 use serde_json::{Value, json};
@@ -102,7 +102,8 @@ fn two_services_on_one_port_of_different_addresses_are_kept_apart() {
         { "address": "10.0.0.1", "port": 80, "tags": { "kuma.io/service": "a" } },
         { "address": "10.0.0.2", "port": 80, "tags": { "kuma.io/service": "b" } },
     ]);
-    let (a, b) = (crate::fixtures::service("a"), crate::fixtures::service("b"));
+    let a = crate::fixtures::service("a");
+    let b = crate::fixtures::service("b");
     let snapshot = snapshot([mesh(""), dataplane("both", "10.0.0.1", inbounds), a, b]);
     assert_eq!(endpoints(&snapshot, "kri_msvc_default___a_80"), ["10.0.0.1:80"]);
     assert_eq!(endpoints(&snapshot, "kri_msvc_default___b_80"), ["10.0.0.2:80"]);

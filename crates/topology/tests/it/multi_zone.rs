@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use resources::{Key, Kind, Resource, kinds::dataplane::BackendRef};
 use serde_json::{Value, json};
-use topology::{Change, ClientTls, Protocol, State};
+use topology::{AllMeshes, ClientTls, Protocol, ResourceChange};
 
 use crate::{
     fixtures::{
@@ -115,7 +115,7 @@ fn clients_dial_its_own_sni_and_expect_any_of_the_services() {
 fn in_a_permissive_mesh_it_is_called_with_tls_once_every_service_is_ready() {
     let ready = |name| with_status(web(name), json!({ "tls": { "status": "Ready" } }));
     let mut state = state(zone("PERMISSIVE").into_iter().chain([at_80()]));
-    let tls = |state: &State| destination(state.mesh("default").unwrap(), ID).tls.clone();
+    let tls = |state: &AllMeshes| destination(state.mesh("default").unwrap(), ID).tls.clone();
     state.apply(&[present(ready("a"))]);
     assert_eq!(tls(&state), ClientTls::Off, "b is not ready");
     state.apply(&[present(ready("b"))]);
@@ -148,7 +148,7 @@ fn services_of_another_mesh_are_not_selected() {
 }
 
 /// Twenty of them, of one service each, and one of all; says what a change affects and what it costs.
-fn check(change: Change, expect: &[&str], cost: u64) {
+fn check(change: ResourceChange, expect: &[&str], cost: u64) {
     let names: Vec<String> = (0..20).map(|i| format!("s-{i:02}")).collect();
     let of_one = |name: &String| multi_zone(&format!("m-{name}"), name, json!([{ "port": 80 }]));
     let of_all = resource(

@@ -1,4 +1,4 @@
-//! What the control plane writes about the state of a service.
+//! Status that the control plane writes to a service.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn tls(world: &mut World, certified: &[&str]) -> String {
 }
 
 #[test]
-fn tls_is_ready_when_every_proxy_has_a_certificate_and_stays_so_while_mtls_is_on() {
+fn tls_is_ready_once_all_have_certificates_and_stays_so_under_mtls() {
     let mut world = backend("PERMISSIVE", &["Ready", "Ready"]);
     assert_eq!(tls(&mut world, &[]), "NotReady");
     assert_eq!(tls(&mut world, &["dp-0"]), "NotReady");

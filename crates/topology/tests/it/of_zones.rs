@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use resources::{Kind, Resource, naming::kds::hashed_name};
 use serde_json::{Value, json};
 use testkit::resource::with_labels;
-use topology::{MeshSnapshot, State};
+use topology::{AllMeshes, MeshSnapshot};
 
 use crate::fixtures::{endpoints, mesh, present, resource, snapshot};
 
@@ -54,7 +54,7 @@ fn a_service_of_a_zone_consists_of_the_proxies_of_that_zone() {
 #[test]
 fn a_proxy_that_comes_or_goes_later_is_that_of_its_zone_too() {
     for selector in selectors() {
-        let mut state = State::default();
+        let mut state = AllMeshes::default();
         state.apply(&[mesh("STRICT"), kv("east", &selector), kv("west", &selector)].map(present));
         let west = proxy("west", "10.0.0.2");
         state.apply(&[present(west.clone())]);
@@ -68,7 +68,7 @@ fn a_proxy_that_comes_or_goes_later_is_that_of_its_zone_too() {
 }
 
 #[test]
-fn a_selector_that_asks_for_another_zone_selects_nothing_as_in_its_own_zone() {
+fn a_selector_of_another_zone_selects_nothing_as_in_its_own_zone() {
     let elsewhere = [
         json!({ "dataplaneTags": { "kuma.io/service": "kv", "kuma.io/zone": "west" } }),
         json!({ "dataplaneLabels": { "matchLabels": { "app": "kv", "kuma.io/zone": "west" } } }),
@@ -84,7 +84,46 @@ fn a_selector_that_asks_for_another_zone_selects_nothing_as_in_its_own_zone() {
 fn in_its_zone_a_service_has_all_proxies_that_it_selects() {
     // Stored before the zone got its name.
     let before = with_labels(proxy("default", "10.0.0.1"), &[("kuma.io/zone", "default"), ("app", "kv")]);
-    let mut state = State::in_zone("east");
+    let mut state = AllMeshes::in_zone("east");
     state.apply(&[mesh("STRICT"), kv("east", &selectors()[1]), before].map(present));
     assert_eq!(of_zone(state.mesh("default").unwrap(), "east"), ["10.0.0.1:80"]);
+}
+
+#[test]
+fn an_identity_is_given_in_the_zones_whose_trust_says_so() {
+    let with_workload = |zone: &str, address: &str| {
+        let mut proxy = proxy(zone, address);
+        proxy.labels.insert("kuma.io/workload".to_owned(), "kv".to_owned());
+        proxy
+    };
+    let east = with_workload("east", "10.0.0.1");
+    let west = with_workload("west", "10.0.0.2");
+    let provider = json!({ "type": "Bundled", "bundled": { "autogenerate": { "enabled": true } } });
+    let spec = json!({ "selector": { "dataplane": {} }, "provider": provider });
+    let identity = resource(Kind::MeshIdentity, "all", &[("kuma.io/origin", "global")], spec.clone());
+    let trust = |zone: &str| {
+        let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let bundle = json!({ "type": "Pem", "pem": { "value": pem } });
+        let domain = format!("default.{zone}.mesh.local");
+        sent(zone, Kind::MeshTrust, "all", &[], json!({ "trustDomain": domain, "caBundles": [bundle] }))
+    };
+    let mut state = AllMeshes::default();
+    state.apply(&[mesh(""), east.clone(), west.clone(), identity].map(present));
+    let given = |state: &AllMeshes, proxy: &Resource| {
+        state.mesh("default").unwrap().spiffe_id_of(proxy).map(|id| id.to_string())
+    };
+    assert_eq!(given(&state, &east), None, "no zone has brought it into effect");
+    state.apply(&[present(trust("east"))]);
+    let of_kv = |zone: &str| Some(format!("spiffe://default.{zone}.mesh.local/workload/kv"));
+    assert_eq!((given(&state, &east), given(&state, &west)), (of_kv("east"), None));
+    state.apply(&[present(trust("west"))]);
+    assert_eq!((given(&state, &east), given(&state, &west)), (of_kv("east"), of_kv("west")));
+
+    // That of a zone is for its own proxies.
+    let labels = json!({ "matchLabels": { "app": "kv" } });
+    let own =
+        json!({ "selector": { "dataplane": labels }, "spiffeID": { "path": "/own" }, "provider": provider });
+    state.apply(&[present(sent("east", Kind::MeshIdentity, "own", &[], own))]);
+    let own = Some("spiffe://default.east.mesh.local/own".to_owned());
+    assert_eq!((given(&state, &east), given(&state, &west)), (own, of_kv("west")));
 }

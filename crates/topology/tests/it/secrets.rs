@@ -1,8 +1,8 @@
-//! What MeshExternalServices take from secrets.
+//! Certificates and keys that MeshExternalServices take from secrets.
 
 use resources::{Key, Kind, Resource};
 use serde_json::json;
-use topology::State;
+use topology::AllMeshes;
 
 use crate::fixtures::{destination, gone, mesh, present, resource, spelled, state};
 
@@ -27,8 +27,8 @@ fn secret(name: &str, data: &str) -> Resource {
     resource(Kind::Secret, name, &[], json!({ "data": data }))
 }
 
-/// What the service verifies by: a secret that is missing has its name in angle brackets.
-fn material(state: &State) -> [String; 3] {
+/// Returns the texts that the service verifies with: a secret that is missing has its name in angle brackets.
+fn material(state: &AllMeshes) -> [String; 3] {
     let destination = destination(state.mesh("default").unwrap(), SHOP);
     let tls = destination.external.as_ref().unwrap().tls.as_ref().unwrap();
     let verification = tls.verification.as_ref().unwrap();
@@ -41,7 +41,8 @@ fn material(state: &State) -> [String; 3] {
 
 #[test]
 fn a_service_has_what_its_secrets_hold_whichever_comes_first() {
-    let (ca, key) = (secret("ca", "Y2E="), secret("key", "a2V5"));
+    let ca = secret("ca", "Y2E=");
+    let key = secret("key", "a2V5");
     let expected = ["ca", "certificate", "key"].map(str::to_owned);
     assert_eq!(material(&state([mesh(""), shop(), ca.clone(), key.clone()])), expected);
     assert_eq!(material(&state([ca.clone(), key, mesh(""), shop()])), expected);

@@ -1,4 +1,4 @@
-//! What is called by calling an inbound.
+//! Destinations that a call to an inbound counts for.
 
 use serde_json::json;
 use topology::{matching, observed::destination_text};
@@ -6,7 +6,7 @@ use topology::{matching, observed::destination_text};
 use crate::fixtures::{calling, dataplane, mesh, resource, service, state};
 
 #[test]
-fn an_inbound_serves_the_ports_that_lead_to_it_and_the_tags_that_are_asked_for() {
+fn an_inbound_serves_the_ports_and_the_tags_that_lead_to_it() {
     let inbounds = json!([
         { "port": 80, "tags": { "kuma.io/service": "web", "version": "v1" } },
         { "port": 81, "name": "admin", "tags": { "kuma.io/service": "web-admin" } },

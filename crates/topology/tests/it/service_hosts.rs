@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use resources::{Kind, Resource};
 use serde_json::{Value, json};
-use topology::{DestinationId, State};
+use topology::{AllMeshes, DestinationId};
 
 use crate::{
     fixtures::{dataplane, gone, mesh, present, resource},
     zones::ingress,
 };
 
-fn named() -> State {
-    State::in_zone("east").naming_services(Some(Arc::default()))
+fn named() -> AllMeshes {
+    AllMeshes::in_zone("east").naming_services(Some(Arc::default()))
 }
 
 fn in_mode(mode: &str) -> Resource {
@@ -28,7 +28,7 @@ fn serving(name: &str, service: &str) -> Resource {
     dataplane(name, "10.0.0.1", json!([{ "port": 80, "tags": tags }]))
 }
 
-fn hosts(state: &State) -> Vec<String> {
+fn hosts(state: &AllMeshes) -> Vec<String> {
     let mesh = state.mesh("default").unwrap();
     let hosts = mesh.virtual_hosts.by_name.values();
     let ports = hosts.flat_map(|host| host.ports.iter().map(move |(port, to)| (host, port, to)));
@@ -41,7 +41,7 @@ fn hosts(state: &State) -> Vec<String> {
 }
 
 #[test]
-fn services_have_hostnames_in_every_mode_but_exclusive_and_lose_them_with_the_mode() {
+fn services_have_hostnames_in_every_mode_but_exclusive() {
     let host = "web.mesh:80 (mesh) {\"kuma.io/service\": \"web\"}";
     let mut state = named();
     state.apply(&[serving("1", "web"), serving("2", "web"), in_mode("")].map(present));
@@ -60,7 +60,7 @@ fn services_have_hostnames_in_every_mode_but_exclusive_and_lose_them_with_the_mo
     state.apply(&[gone(&serving("2", "web"))]);
     assert_eq!(hosts(&state), [""; 0]);
 
-    let mut unnamed = State::in_zone("east");
+    let mut unnamed = AllMeshes::in_zone("east");
     unnamed.apply(&[serving("1", "web"), in_mode("")].map(present));
     assert_eq!(hosts(&unnamed), [""; 0], "where the configuration says so");
 }
@@ -81,7 +81,7 @@ fn services_of_other_zones_have_hostnames_also_with_dots_for_underscores() {
 }
 
 #[test]
-fn a_virtual_outbound_leads_to_services_of_other_zones_where_services_are_resources() {
+fn a_virtual_outbound_leads_to_mesh_services_of_other_zones() {
     let conf = json!({ "host": "{{.srv}}.{{.zone}}.mesh", "port": "80", "parameters": [
         { "name": "srv", "tagKey": "kuma.io/service" }, { "name": "zone", "tagKey": "kuma.io/zone" }] });
     let spec = json!({ "selectors": [{ "match": { "kuma.io/service": "*" } }], "conf": conf });

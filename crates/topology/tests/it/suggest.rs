@@ -11,8 +11,8 @@ use resources::{Draft, Key, Kind, Labels, Resource, format::universal};
 use serde_json::{Value, json};
 use topology::{
     DestinationId, MeshSnapshot,
-    observed::{Caller, Edge, Observed, Seen, destination_text},
-    reachability::suggest::{Evidence, Proxies, Question, Suggestions, suggest},
+    access::suggest::{Evidence, ReportingProxies, SuggestionInput, Suggestions, suggest},
+    observed::{Caller, Edge, EdgeObservations, ObservedEdges, destination_text},
 };
 
 use crate::fixtures::{dataplane, mesh, multi_zone, resource, service, serving, snapshot, with_status};
@@ -23,7 +23,7 @@ const DAY: i64 = 86_400;
 #[derive(Debug)]
 struct World {
     resources: Vec<Resource>,
-    observed: Observed,
+    observed: ObservedEdges,
     days: i64,
     labels: Labels,
 }
@@ -43,7 +43,7 @@ impl World {
     }
 
     fn of(resources: Vec<Resource>) -> World {
-        let observed = Observed { since: Some(Timestamp::UNIX_EPOCH), ..Observed::default() };
+        let observed = ObservedEdges { since: Some(Timestamp::UNIX_EPOCH), ..ObservedEdges::default() };
         World { resources, observed, days: 30, labels: Labels::new() }
     }
 
@@ -65,7 +65,7 @@ impl World {
         };
         let edge = Edge { caller, destination: id(destination) };
         let at = |second| Timestamp::from_second(second).unwrap();
-        self.observed.edges.insert(edge, Seen { first: at(10), last: at(20), count: 7 });
+        self.observed.edges.insert(edge, EdgeObservations { first: at(10), last: at(20), count: 7 });
         self
     }
 
@@ -73,10 +73,10 @@ impl World {
         snapshot(self.resources.iter().cloned())
     }
 
-    fn ask(&self, service: Option<&str>, proxies: Option<Proxies>) -> Result<Suggestions, String> {
+    fn ask(&self, service: Option<&str>, proxies: Option<ReportingProxies>) -> Result<Suggestions, String> {
         let stored: BTreeMap<Key, Arc<Resource>> =
             self.resources.iter().map(|it| (it.key.clone(), Arc::new(it.clone()))).collect();
-        let question = Question {
+        let question = SuggestionInput {
             mesh: &self.mesh(),
             observed: &self.observed,
             until: Timestamp::from_second(self.days * DAY).unwrap(),
@@ -161,7 +161,7 @@ fn by_service(service: &str) -> Value {
 }
 
 #[test]
-fn a_call_that_no_rule_is_about_gets_a_permission_by_tags_with_its_evidence() {
+fn a_call_without_a_rule_gets_a_permission_by_tags_with_evidence() {
     let suggestions = World::new().seen("web", "backend:80").suggestions();
     assert_eq!(
         shown(&suggestions),
@@ -318,7 +318,8 @@ fn a_permission_selects_exactly_the_inbounds_that_are_called_or_says_so() {
         let suggestions = world.seen("web", "backend:80").suggestions();
         (shown(&suggestions)[0]["spec"]["targetRef"].clone(), suggestions.permissions[0].notes.clone())
     };
-    let (labels, none) = (json!({ "kuma.io/workload": "backend" }), Vec::<String>::new());
+    let labels = json!({ "kuma.io/workload": "backend" });
+    let none = Vec::<String>::new();
     let world = World::new().with(labelled(&[("kuma.io/workload", "backend")]));
     let by_label = json!({ "kind": "Dataplane", "labels": labels, "sectionName": "http" });
     assert_eq!(target(world), (by_label, none.clone()));
@@ -333,7 +334,7 @@ fn a_permission_selects_exactly_the_inbounds_that_are_called_or_says_so() {
 }
 
 #[test]
-fn a_service_over_several_zones_is_permitted_at_each_service_it_consists_of() {
+fn a_service_of_several_zones_is_permitted_at_each_of_its_services() {
     let labelled = |name: &str| {
         let mut made = service(name);
         made.labels.insert("app".to_owned(), "all".to_owned());
@@ -397,7 +398,7 @@ fn short_and_incomplete_observations_are_told() {
     assert!(said(&world, None).contains("observed for 0 s: a daily or weekly job"));
     world.days = 7;
     world.observed.truncated = true;
-    let all = said(&world, Some(Proxies { reporting: 1, connected: 3 }));
+    let all = said(&world, Some(ReportingProxies { reporting: 1, connected: 3 }));
     assert!(!all.contains("observed for"), "{all}");
     for part in [
         "some of them are not known",

@@ -16,13 +16,13 @@ fn addresses(range: &str) -> Addresses {
     Addresses { services: range.parse().unwrap(), quarantine: HOUR, ..Addresses::default() }
 }
 
-/// What several control planes share: every write, in order.
+/// Store that several control planes share: every write, in order.
 #[derive(Default)]
 struct Store {
     now: Timestamp,
     log: Vec<(Key, Option<Arc<Resource>>)>,
     current: BTreeMap<Key, Arc<Resource>>,
-    /// When addresses lost their service.
+    /// Times when addresses lost their service.
     released: BTreeMap<String, Timestamp>,
 }
 
@@ -38,7 +38,8 @@ impl Store {
         let version = self.log.len() as u64 + 1;
         let resource = Arc::new(Resource { version, ..resource });
         let before = self.current.insert(resource.key.clone(), resource.clone());
-        let (old, new) = (before.as_ref().and_then(|old| vip(old)), vip(&resource));
+        let old = before.as_ref().and_then(|old| vip(old));
+        let new = vip(&resource);
         assert!(old.is_none() || old == new, "{} had {old:?} and has {new:?}", resource.key);
         if let (None, Some(new)) = (old, new) {
             let released = self.released.get(&new).copied();
@@ -57,20 +58,24 @@ impl Store {
         }
     }
 
-    /// Whether a write is not outdated.
+    /// The write is not outdated.
     fn accepts(&self, change: &ServiceChange) -> bool {
         let stored = self.current.get(change.key()).map(|stored| stored.version);
         match change {
             ServiceChange::Create(_) => stored.is_none(),
-            ServiceChange::Update { expected, .. } | ServiceChange::Delete { expected, .. } => {
-                stored == Some(*expected)
-            }
+            ServiceChange::Update { expected, .. }
+            | ServiceChange::Status { expected, .. }
+            | ServiceChange::Delete { expected, .. } => stored == Some(*expected),
         }
     }
 
     fn write(&mut self, change: ServiceChange) {
         match change {
             ServiceChange::Create(resource) | ServiceChange::Update { resource, .. } => self.put(resource),
+            ServiceChange::Status { key, status, .. } => {
+                let before = Resource::clone(&self.current[&key]);
+                self.put(Resource { status: Some(status), ..before });
+            }
             ServiceChange::Delete { key, .. } => self.delete(&key),
         }
     }
@@ -172,7 +177,7 @@ impl ControlPlane {
 }
 
 #[test]
-fn an_address_rests_an_hour_after_its_service_went_also_when_nobody_looked() {
+fn an_address_rests_an_hour_after_its_service_went_even_unobserved() {
     let mut store = Store::new();
     let mut control_plane = ControlPlane::new("241.0.0.0/28");
     for i in 0..16 {
@@ -229,7 +234,7 @@ fn an_address_whose_service_could_not_be_written_rests_and_is_given_again() {
 }
 
 #[test]
-fn an_address_whose_service_was_gone_before_it_was_seen_rests_and_is_given_again() {
+fn the_address_of_a_service_gone_unseen_rests_and_is_given_again() {
     let mut store = Store::new();
     let mut control_plane = ControlPlane::new("241.0.0.0/28");
     for i in 0..16 {
@@ -276,7 +281,7 @@ fn a_restart_does_not_give_an_address_again_while_there_are_others() {
 }
 
 #[test]
-fn another_range_gives_all_services_new_addresses_once_and_control_planes_do_not_quarrel() {
+fn another_range_gives_new_addresses_once_for_all_control_planes() {
     let mut store = Store::new();
     let mut old = ControlPlane::new("241.0.0.0/8");
     ["a", "b"].iter().for_each(|name| store.create(name));
@@ -294,7 +299,8 @@ fn another_range_gives_all_services_new_addresses_once_and_control_planes_do_not
     new.catch_up(&mut store);
     let in_new_range = |store: &Store| store.vips().values().all(|vip| vip.starts_with("10.1."));
     assert!(in_new_range(&store), "{:?}", store.vips());
-    let (written, vips) = (store.log.len(), store.vips().len());
+    let written = store.log.len();
+    let vips = store.vips().len();
     old.catch_up(&mut store);
     new.catch_up(&mut store);
     assert_eq!((store.log.len(), vips), (written, 2), "the old one follows");

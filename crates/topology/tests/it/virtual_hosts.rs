@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
 use topology::{
-    Change, MeshSnapshot, State,
+    AllMeshes, MeshSnapshot, ResourceChange,
     virtual_hosts::{LIMIT, vips},
 };
 
@@ -96,9 +96,9 @@ fn instances_of_other_zones_have_hostnames_too() {
     let first = json!([listed("1"), listed("2"), foreign]);
     let changes =
         [gate("west", first), gate("east", json!([listed("8")])), mesh("STRICT"), brokers, own.clone()];
-    let mut state = State::in_zone("east");
+    let mut state = AllMeshes::in_zone("east");
     state.apply(&changes.map(present));
-    let shown = |state: &State| hosts(state.mesh("default").unwrap());
+    let shown = |state: &AllMeshes| hosts(state.mesh("default").unwrap());
     assert_eq!(shown(&state), [host("0"), host("1"), host("2")]);
 
     // They come and go with the ingress that lists them.
@@ -153,7 +153,7 @@ fn inbounds_that_take_no_traffic_of_the_mesh_have_no_hostnames() {
 }
 
 #[test]
-fn of_two_claims_the_more_specific_wins_then_the_newer_then_the_first_by_name() {
+fn the_more_specific_claim_wins_then_the_newer_then_the_first_by_name() {
     let any = json!({ "kuma.io/service": "*" });
     let both = json!({ "kuma.io/service": "*", "instance": "*" });
     let one = |name: &str, selector: &Value| policy(name, selector.clone(), "one.mesh", "8080", &[SRV]);
@@ -183,7 +183,7 @@ fn of_two_claims_the_more_specific_wins_then_the_newer_then_the_first_by_name() 
 }
 
 #[test]
-fn of_many_services_that_claim_one_hostname_the_first_few_losers_are_listed() {
+fn a_hostname_claimed_by_many_services_lists_a_few_of_the_losers() {
     let one = policy("p", json!({ "kuma.io/service": "*" }), "one.mesh", "80", &[SRV]);
     let many = (10..60).map(|i| serving(&format!("dp-{i}"), json!({ "kuma.io/service": format!("s{i}") })));
     let found = snapshot([mesh(""), one].into_iter().chain(many));
@@ -217,7 +217,7 @@ fn what_cannot_be_rendered_is_counted_with_a_reason() {
 fn an_address_is_the_one_that_is_stored() {
     let any = policy("p", json!({ "kuma.io/service": "*" }), "{{.srv}}.mesh", "80", &[SRV]);
     let mut state = state([mesh(""), any, serving("1", json!({ "kuma.io/service": "backend" }))]);
-    let vip = |state: &State| state.mesh("default").unwrap().virtual_hosts.by_name["backend.mesh"].vip;
+    let vip = |state: &AllMeshes| state.mesh("default").unwrap().virtual_hosts.by_name["backend.mesh"].vip;
     assert_eq!(vip(&state), None);
     let key = Key::global(Kind::Config, &vips::config_name("default", vips::shard_of("backend.mesh")));
     let spec = json!({ "config": "{\"backend.mesh\":{\"address\":\"240.1.2.3\"}}" });
@@ -229,10 +229,10 @@ fn an_address_is_the_one_that_is_stored() {
 }
 
 #[test]
-fn behind_the_limit_the_last_hostnames_by_name_are_left_out_whatever_the_order() {
+fn the_last_hostnames_by_name_are_left_out_whatever_the_order() {
     let any = policy("p", json!({ "kuma.io/service": "*" }), "{{.srv}}.mesh", "80", &[SRV]);
     let service = |i: u32| serving(&format!("dp-{i}"), json!({ "kuma.io/service": format!("s{i}") }));
-    let names = |state: &State| {
+    let names = |state: &AllMeshes| {
         let hosts = &state.mesh("default").unwrap().virtual_hosts;
         (
             hosts.by_name.keys().map(|host| host.replace(".mesh", "")).collect::<Vec<_>>().join(" "),
@@ -240,9 +240,9 @@ fn behind_the_limit_the_last_hostnames_by_name_are_left_out_whatever_the_order()
         )
     };
     let mut orders = [vec![5, 3, 9, 1, 7, 2], vec![1, 2, 3, 5, 7, 9], vec![9, 7, 5, 3, 2, 1]].into_iter();
-    let mut followed: Vec<State> = Vec::new();
+    let mut followed: Vec<AllMeshes> = Vec::new();
     for order in orders.by_ref() {
-        let mut state = State::default().with_host_limit(3);
+        let mut state = AllMeshes::default().with_host_limit(3);
         state.apply(&[present(mesh("")), present(any.clone())]);
         for i in order {
             state.apply(&[present(service(i))]);
@@ -260,7 +260,7 @@ fn behind_the_limit_the_last_hostnames_by_name_are_left_out_whatever_the_order()
         state.apply(&[change]);
         assert_eq!(names(state), (expect.0.to_owned(), expect.1));
     }
-    let changes: Vec<Change> =
+    let changes: Vec<ResourceChange> =
         [3, 4, 5].map(|i| gone(&service(i))).into_iter().chain([present(service(6))]).collect();
     state.apply(&changes);
     assert_eq!(names(state), ("s6 s7".to_owned(), 0));
@@ -294,13 +294,13 @@ fn crowd(numbers: std::ops::Range<usize>) -> Vec<Resource> {
 
 /// Policies that each make a hostname for every service. They lead to few destinations, which keeps the test quick.
 #[test]
-fn a_hundred_thousand_hostnames_are_a_limit_beyond_which_they_are_counted_and_not_kept() {
+fn hostnames_beyond_a_hundred_thousand_are_counted_and_not_kept() {
     let any = json!({ "kuma.io/service": "*" });
     let policies = (0..1030).map(|i| {
         policy(&format!("p{i:04}"), any.clone(), &format!("{{{{.srv}}}}.p{i:04}.mesh"), "80", &[SRV])
     });
     let mut state = state([mesh("")].into_iter().chain(crowd(0..100)).chain(policies));
-    let hosts = |state: &State| state.mesh("default").unwrap().virtual_hosts.clone();
+    let hosts = |state: &AllMeshes| state.mesh("default").unwrap().virtual_hosts.clone();
     assert_eq!((hosts(&state).by_name.len(), hosts(&state).left_out), (LIMIT, 3000));
     let kept = state.host_claims_kept();
     assert!((LIMIT..LIMIT + 2000).contains(&kept), "{kept}");
@@ -318,10 +318,10 @@ fn a_hundred_thousand_hostnames_are_a_limit_beyond_which_they_are_counted_and_no
 fn what_was_only_counted_is_found_again_when_there_is_room() {
     let any = policy("p", json!({ "kuma.io/service": "*" }), "{{.srv}}.mesh", "80", &[SRV]);
     let twice = policy("q", json!({ "kuma.io/service": "*" }), "{{.srv}}.mesh", "81", &[SRV]);
-    let fresh = || State::default().with_host_limit(20);
+    let fresh = || AllMeshes::default().with_host_limit(20);
     let mut state = fresh();
     let all = crowd(0..2000);
-    let first: Vec<Change> = [mesh(""), any, twice].into_iter().map(present).collect();
+    let first: Vec<ResourceChange> = [mesh(""), any, twice].into_iter().map(present).collect();
     state.apply(&first);
     // From the last to the first: each takes the place of another one.
     for some in all.chunks(50).rev() {
@@ -346,7 +346,7 @@ fn what_was_only_counted_is_found_again_when_there_is_room() {
 }
 
 #[test]
-fn a_port_that_a_virtual_outbound_takes_of_a_service_is_known_in_either_order() {
+fn a_port_taken_by_a_virtual_outbound_is_known_in_either_order() {
     let any = policy("p", json!({ "kuma.io/service": "*" }), "{{.srv}}.mesh", "80", &[SRV]);
     let backend = serving("1", json!({ "kuma.io/service": "backend" }));
     let service = |hostname: &str, port: u16| {
@@ -358,7 +358,7 @@ fn a_port_that_a_virtual_outbound_takes_of_a_service_is_known_in_either_order() 
         let status = Some(resources::Status::from_json(Kind::MeshService, status).unwrap());
         Resource { status, ..resource(Kind::MeshService, "backend", &[], spec) }
     };
-    let taken = |state: &State| -> Vec<String> {
+    let taken = |state: &AllMeshes| -> Vec<String> {
         let taken = &state.mesh("default").unwrap().virtual_hosts.taken_over;
         let said = |lost: &topology::TakenOver| {
             format!(
@@ -402,7 +402,7 @@ fn hostnames_are_found_by_the_services_that_they_lead_to() {
     let any = policy("p", json!({ "kuma.io/service": "*" }), "{{.srv}}.mesh", "80", &[SRV]);
     let one = policy("q", json!({ "kuma.io/service": "s000007" }), "seven.mesh", "80", &[SRV]);
     let mut state = state([mesh(""), any, one.clone()].into_iter().chain(crowd(0..100)));
-    let found = |state: &State, services: &[&str]| -> Vec<String> {
+    let found = |state: &AllMeshes, services: &[&str]| -> Vec<String> {
         let hosts = &state.mesh("default").unwrap().virtual_hosts;
         hosts
             .of_services(&services.iter().copied().collect())

@@ -28,7 +28,10 @@ fn counts(connected: u32, healthy: u32, total: u32) -> Proxies {
 
 impl World {
     fn new() -> World {
-        let mut world = World { generator: Generator::new("east"), workloads: BTreeMap::new() };
+        let mut world = World {
+            generator: Generator::new("east", &resources::Environment::Universal),
+            workloads: BTreeMap::new(),
+        };
         world.put(mesh(""));
         world
     }
@@ -52,6 +55,11 @@ impl World {
                     let version = expected + 1;
                     let before = self.workloads.insert(name, Resource { version, ..resource.clone() });
                     assert_eq!(before.unwrap().version, *expected);
+                }
+                ServiceChange::Status { status, expected, .. } => {
+                    let before = self.workloads.get_mut(&name).unwrap();
+                    assert_eq!(before.version, *expected);
+                    (before.version, before.status) = (expected + 1, Some(status.clone()));
                 }
                 ServiceChange::Delete { expected, .. } => {
                     assert_eq!(self.workloads.remove(&name).unwrap().version, *expected);

@@ -1,10 +1,10 @@
-//! What is served in other zones, and how it is reached.
+//! Destinations that are served in other zones, and the ways there.
 
 use std::collections::BTreeSet;
 
 use resources::{Kind, Resource};
 use serde_json::{Value, json};
-use topology::{ClientTls, MeshSnapshot, State};
+use topology::{AllMeshes, ClientTls, MeshSnapshot};
 
 use crate::fixtures::{
     calling, destination, endpoints, gone, mesh, multi_zone, present, resource, service, serving, spelled,
@@ -43,14 +43,14 @@ fn through_egress(mtls: &str) -> Resource {
     resource(Kind::Mesh, "default", &[], spec)
 }
 
-fn seen(resources: impl IntoIterator<Item = Resource>) -> State {
-    let mut state = State::in_zone("east");
+fn seen(resources: impl IntoIterator<Item = Resource>) -> AllMeshes {
+    let mut state = AllMeshes::in_zone("east");
     let changes: Vec<_> = resources.into_iter().map(present).collect();
     state.apply(&changes);
     state
 }
 
-fn default(state: &State) -> &MeshSnapshot {
+fn default(state: &AllMeshes) -> &MeshSnapshot {
     state.mesh("default").unwrap()
 }
 
@@ -58,7 +58,7 @@ const WEST: &str = "kri_msvc_default_west__backend_80";
 
 #[test]
 fn a_service_of_another_zone_is_called_at_the_ingresses_of_that_zone() {
-    let entrances = |state: &State| endpoints(default(state), WEST);
+    let entrances = |state: &AllMeshes| endpoints(default(state), WEST);
     let mut state = seen([
         mesh("STRICT"),
         synchronised("backend", "west", &["new.example", "old.example"]),
@@ -92,7 +92,7 @@ fn servers_accept_every_name_of_a_port_and_what_peers_compute() {
 }
 
 #[test]
-fn where_the_mesh_says_so_everything_that_leaves_the_zone_goes_through_its_egress() {
+fn traffic_leaves_the_zone_through_its_egress_if_the_mesh_says_so() {
     let outside = json!({
         "match": { "port": 443 }, "endpoints": [{ "address": "example.com", "port": 443 }]
     });
@@ -179,7 +179,7 @@ fn what_global_calls_by_a_name_is_found_by_it() {
         let spec = multi_zone(name, "backend", json!([{ "port": 80 }])).spec.to_json();
         resource(Kind::MeshMultiZoneService, name, &[&origin[..], more].concat(), spec)
     };
-    let find = |state: &State, name: &str| {
+    let find = |state: &AllMeshes, name: &str| {
         let reference = json!({ "kind": "MeshMultiZoneService", "name": name, "port": 80 });
         let reference = serde_json::from_value(reference).unwrap();
         default(state).backend(&reference).map(|found| spelled(&found.id))
@@ -218,7 +218,7 @@ fn what_is_chosen_by_tags_is_called_where_an_ingress_lists_it() {
         serving("dp", "10.0.0.7", "backend"),
         ingress("i-1", "west", "192.168.0.1", services.clone()),
     ]);
-    let called = |state: &State, id: &str| -> Vec<(String, u32, u32)> {
+    let called = |state: &AllMeshes, id: &str| -> Vec<(String, u32, u32)> {
         let id = &destination(default(state), id).id;
         let found = &default(state).endpoints[id].0;
         found.iter().map(|e| (e.address.clone(), e.weight, e.priority)).collect()
@@ -240,7 +240,7 @@ fn what_is_chosen_by_tags_is_called_where_an_ingress_lists_it() {
 
 #[test]
 fn every_service_is_offered_by_its_tag_while_other_zones_can_enter() {
-    let offered = |state: &State| {
+    let offered = |state: &AllMeshes| {
         let ids = default(state).destinations.keys().map(spelled);
         ids.filter(|id| !id.starts_with("kri_")).collect::<Vec<_>>()
     };
@@ -290,7 +290,7 @@ fn a_changed_ingress_costs_what_it_leads_to() {
 }
 
 #[test]
-fn services_of_other_zones_are_reached_as_far_as_the_permissions_known_here_may_let_in() {
+fn services_of_other_zones_are_reached_if_known_permissions_may_allow() {
     let managed = |name: &str| {
         let mut service = synchronised(name, "west", &[]);
         service.labels.insert("kuma.io/managed-by".to_owned(), "meshservice-generator".to_owned());
@@ -309,10 +309,10 @@ fn services_of_other_zones_are_reached_as_far_as_the_permissions_known_here_may_
         web.clone(),
         permission("to-backend", json!({ "kind": "MeshService", "name": "backend" }), "web"),
     ]);
-    let reached = |state: &State| {
+    let reached = |state: &AllMeshes| {
         let mesh = default(state);
         let class = topology::ClientClass::of(mesh, &mesh.dataplanes["web"]);
-        let ids = mesh.reachability.destinations(&class);
+        let ids = mesh.access.destinations(&class);
         ids.into_iter().map(spelled).filter(|id| id.contains("west")).collect::<Vec<_>>()
     };
     assert_eq!(reached(&state), [WEST]);

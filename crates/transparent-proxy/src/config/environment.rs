@@ -1,8 +1,8 @@
-//! Which variable of the environment is which field.
+//! Variables of the environment, and the fields that they set.
 
 use serde_json::{Map, Value};
 
-/// What every variable begins with.
+/// Prefix of every variable.
 const PREFIX: &str = "KUMA_TRANSPARENT_PROXY_";
 
 /// One variable: its name after the prefix, the field, and how its text is read.

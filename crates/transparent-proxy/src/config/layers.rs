@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{Config, Variable};
 
-/// Why the layers do not make a configuration.
+/// Reason that the layers do not make a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayerError {
     #[error("{source_name} cannot be read as YAML or JSON: {reason}")]
@@ -17,7 +17,8 @@ pub enum LayerError {
     Field { field: String, reason: String },
 }
 
-/// What was said so far. A later layer wins over an earlier one, field by field; a list replaces a list.
+/// Settings of all layers so far. A later layer wins over an earlier one, field by field; a list replaces a
+/// list.
 #[derive(Debug, Clone, Default)]
 pub struct Layers {
     value: Map<String, Value>,

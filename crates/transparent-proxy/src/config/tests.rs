@@ -54,7 +54,7 @@ fn yaml_and_json_and_all_spellings_of_ports_are_read() {
 }
 
 #[test]
-fn flags_win_over_the_environment_and_that_over_files_of_which_the_last_wins() {
+fn flags_win_over_the_environment_which_wins_over_the_last_file() {
     let mut layers = Layers::default();
     layers.text("first", "wait: 1\nwaitInterval: 1\nlog: {enabled: true}\nretry: {maxRetries: 1}").unwrap();
     layers.text("second", "waitInterval: 2\nlog: {level: 4}\nretry: {maxRetries: 2}").unwrap();

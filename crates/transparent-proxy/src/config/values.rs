@@ -13,11 +13,11 @@ use serde::{
 pub struct Port(NonZeroU16);
 
 impl Port {
-    /// Where Envoy takes traffic for the application.
+    /// Envoy's port for traffic to the application.
     pub const INBOUND: Port = Port::known(15006);
-    /// Where Envoy takes traffic of the application.
+    /// Envoy's port for traffic of the application.
     pub const OUTBOUND: Port = Port::known(15001);
-    /// Where kuma-dp answers questions for names.
+    /// Port of kuma-dp's DNS server.
     pub const DNS: Port = Port::known(15053);
 
     const fn known(port: u16) -> Port {

@@ -4,7 +4,7 @@ use std::{thread, time::Duration};
 
 use super::{
     netlink,
-    programs::{Mode, Programs},
+    programs::{IptablesVariant, Programs},
     saved::Saved,
 };
 use crate::{Config, Failure, Family};
@@ -15,7 +15,7 @@ const TABLES: [&str; 3] = ["raw", "nat", "mangle"];
 #[derive(Debug)]
 pub struct Firewall {
     pub programs: Programs,
-    /// How the legacy programs wait for their lock.
+    /// Options of the legacy programs for waiting for their lock.
     lock: Vec<String>,
     retries: u32,
     pause: Duration,
@@ -24,29 +24,30 @@ pub struct Firewall {
 impl Firewall {
     pub fn new(programs: Programs, config: &Config) -> Firewall {
         let mut lock = Vec::new();
-        if programs.mode == Mode::Legacy {
+        if programs.mode == IptablesVariant::Legacy {
             lock.extend((config.wait > 0).then(|| format!("--wait={}", config.wait)));
             lock.extend(
                 (config.wait_interval > 0).then(|| format!("--wait-interval={}", config.wait_interval)),
             );
         }
-        let (retries, pause) = (config.retry.max_retries, config.retry.sleep_between_retries.0);
+        let retries = config.retry.max_retries;
+        let pause = config.retry.sleep_between_retries.0;
         Firewall { programs, lock, retries, pause }
     }
 
-    /// What is there, with counters.
+    /// Reads the present state, with counters.
     pub fn save(&self) -> Result<Saved, Failure> {
         let text = self.programs.run(&self.programs.save, &["--counters".into()], None)?;
         Ok(Saved::parse(&text))
     }
 
-    /// Whether queries can be given a zone of conntrack.
+    /// True if queries can be given a zone of conntrack.
     pub fn takes_zones(&self) -> bool {
         let text = "*raw\n-A OUTPUT -p udp --dport 53 -m owner --uid-owner 0 -j CT --zone 1\nCOMMIT\n";
         self.restore(&["--noflush", "--test"], text).is_ok()
     }
 
-    /// Whether the program understands the batch; changes nothing.
+    /// Checks that the program understands the batch; changes nothing.
     pub fn test(&self, batch: &str) -> Result<(), Failure> {
         self.restore(&["--noflush", "--test"], batch)
     }
@@ -94,7 +95,7 @@ impl Firewall {
 
     /// With nftables a table that was made for our rules goes with them; legacy ones belong to the kernel.
     pub fn remove_empty_tables(&self, before: &Saved) -> Result<(), Failure> {
-        if self.programs.mode == Mode::Legacy {
+        if self.programs.mode == IptablesVariant::Legacy {
             return Ok(());
         }
         for (table, chains) in self.save()?.left_empty(before) {

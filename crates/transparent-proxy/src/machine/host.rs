@@ -42,7 +42,7 @@ pub fn loopback() -> Result<String, Failure> {
     Ok(loopbacks.next().map_or_else(|| "lo".to_owned(), |interface| interface.interface_name))
 }
 
-/// Whether an interface other than the loopback one has an IPv6 address.
+/// True if an interface other than the loopback one has an IPv6 address.
 pub fn has_ipv6() -> Result<bool, Failure> {
     let mut interfaces = getifaddrs().map_err(|error| Failure::Interfaces(error.into()))?;
     Ok(interfaces.any(|interface| {

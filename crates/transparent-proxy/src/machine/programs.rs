@@ -12,21 +12,21 @@ use std::{
 use super::saved::Saved;
 use crate::{Config, Failure, Family};
 
-/// Where the programs are when the search path does not say so.
+/// Folders of the programs outside of the search path.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/// Which part of the kernel a program talks to.
+/// Part of the kernel that a program talks to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum IptablesVariant {
     Nft,
     Legacy,
 }
 
-impl Mode {
+impl IptablesVariant {
     fn name(self) -> &'static str {
         match self {
-            Mode::Nft => "nft",
-            Mode::Legacy => "legacy",
+            IptablesVariant::Nft => "nft",
+            IptablesVariant::Legacy => "legacy",
         }
     }
 }
@@ -35,7 +35,7 @@ impl Mode {
 #[derive(Debug, Clone)]
 pub struct Programs {
     pub family: Family,
-    pub mode: Mode,
+    pub mode: IptablesVariant,
     pub iptables: PathBuf,
     pub save: PathBuf,
     pub restore: PathBuf,
@@ -47,7 +47,7 @@ impl Programs {
     pub fn find(
         config: &Config,
         family: Family,
-        mode: Option<Mode>,
+        mode: Option<IptablesVariant>,
         deadline: Instant,
     ) -> Result<Programs, Failure> {
         if let Some(given) = Programs::given(config, family, deadline)? {
@@ -55,7 +55,7 @@ impl Programs {
         }
         let modes = match mode {
             Some(mode) => vec![mode],
-            None => vec![Mode::Nft, Mode::Legacy],
+            None => vec![IptablesVariant::Nft, IptablesVariant::Legacy],
         };
         let mut found: Vec<Programs> =
             modes.into_iter().filter_map(|mode| Programs::of_mode(family, mode, deadline)).collect();
@@ -73,7 +73,7 @@ impl Programs {
         if let Some(given) = Programs::given(config, family, deadline)? {
             return Ok(vec![given]);
         }
-        let modes = [Mode::Nft, Mode::Legacy];
+        let modes = [IptablesVariant::Nft, IptablesVariant::Legacy];
         Ok(modes.into_iter().filter_map(|mode| Programs::of_mode(family, mode, deadline)).collect())
     }
 
@@ -102,7 +102,7 @@ impl Programs {
         Ok(Some(Programs { family, mode, iptables, save, restore, deadline }))
     }
 
-    fn of_mode(family: Family, mode: Mode, deadline: Instant) -> Option<Programs> {
+    fn of_mode(family: Family, mode: IptablesVariant, deadline: Instant) -> Option<Programs> {
         let find = |suffix: &str| {
             let with_mode = format!("{}-{}{suffix}", prefix(family), mode.name());
             let without_mode = format!("{}{suffix}", prefix(family));
@@ -156,7 +156,7 @@ fn look_for(name: &str) -> Option<PathBuf> {
 }
 
 /// Programs say `v1.8.9 (nf_tables)`; old ones say nothing, and are legacy.
-fn mode_of(program: &Path, deadline: Instant) -> Result<Mode, Failure> {
+fn mode_of(program: &Path, deadline: Instant) -> Result<IptablesVariant, Failure> {
     let version = run(program, &["--version".into()], None, deadline)?;
     if !version.contains("tables v") {
         return Err(Failure::Lacking(format!(
@@ -165,7 +165,7 @@ fn mode_of(program: &Path, deadline: Instant) -> Result<Mode, Failure> {
             version.lines().next().unwrap_or_default()
         )));
     }
-    Ok(if version.contains("(nf_tables)") { Mode::Nft } else { Mode::Legacy })
+    Ok(if version.contains("(nf_tables)") { IptablesVariant::Nft } else { IptablesVariant::Legacy })
 }
 
 fn run(
@@ -192,7 +192,8 @@ fn run(
     let stderr = reader(child.stderr.take());
     let status = wait(&mut child, deadline).map_err(|error| fail(error.to_string()))?;
     drop(writer.join());
-    let (stdout, stderr) = (stdout.join().unwrap_or_default(), stderr.join().unwrap_or_default());
+    let stdout = stdout.join().unwrap_or_default();
+    let stderr = stderr.join().unwrap_or_default();
     match status {
         None => Err(fail("did not end in time, and was stopped".into())),
         Some(status) if status.success() => Ok(stdout),

@@ -1,4 +1,4 @@
-//! What `iptables-save` prints, and what has to be done to it.
+//! Output of `iptables-save`, and the changes it needs.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ impl SavedTable {
         self.chain_names().filter(|name| name.starts_with(CHAINS))
     }
 
-    /// Whether nothing is in it but builtin chains that let everything through.
+    /// True for a table with nothing but builtin chains that let everything through.
     fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.chains.iter().all(|line| line.split(' ').nth(1) == Some("ACCEPT"))
     }
@@ -63,8 +63,8 @@ impl Saved {
         self.tables.iter().any(|table| !table.is_empty())
     }
 
-    /// What `iptables-restore --noflush` takes to remove what is ours and add the given lines to their
-    /// tables. Each table changes at once. `None` when our rules cannot be distinguished from others.
+    /// Batch for `iptables-restore --noflush` that removes our rules and chains and adds the given lines to
+    /// their tables. Each table changes at once. `None` when our rules cannot be distinguished from others.
     pub fn replacing(&self, mut added: Vec<(&'static str, Vec<String>)>) -> Option<String> {
         let is_commented =
             self.tables.iter().flat_map(|table| &table.rules).any(|rule| rule.contains(COMMENTS));
@@ -85,7 +85,7 @@ impl Saved {
         Some(batch)
     }
 
-    /// What `iptables-restore --counters` takes to bring these tables back as they were.
+    /// Batch for `iptables-restore --counters` that restores these tables as they were.
     pub fn text(&self, tables: &[&str]) -> String {
         let mut text = String::new();
         for table in self.tables.iter().filter(|table| tables.contains(&table.name.as_str())) {
@@ -122,7 +122,7 @@ impl Saved {
             .collect()
     }
 
-    /// Whether there is such a table at all.
+    /// True if the table exists at all.
     pub fn has_table(&self, name: &str) -> bool {
         self.table(name).is_some()
     }
@@ -133,7 +133,7 @@ fn uncounted(rule: &str) -> &str {
     if rule.starts_with('[') { rule.split_once("] ").map_or(rule, |(_, rule)| rule) } else { rule }
 }
 
-/// What removes everything of ours from a table: rules by what they say, then our chains.
+/// Lines that remove everything of ours from a table: rules by their content, then our chains.
 fn removal(table: &SavedTable) -> Vec<String> {
     let mut lines = Vec::new();
     for rule in table.rules.iter().map(|rule| uncounted(rule)) {

@@ -39,7 +39,8 @@ fn prerouting(input: &Input<'_>) -> Result<Chain, Invalid> {
     }
     let networks = input.networks()?;
     for (interface, network) in &networks {
-        let (dns, outbound) = (redirect.dns.port, redirect.outbound.port);
+        let dns = redirect.dns.port;
+        let outbound = redirect.outbound.port;
         chain.insert(
             &format!("-i {interface} -m udp -p udp --dport {DNS_PORT} -j REDIRECT --to-ports {dns}"),
             format!("queries from {interface} are answered by kuma-dp on port {dns}"),
@@ -82,7 +83,8 @@ fn output(input: &Input<'_>) -> Result<Chain, Invalid> {
 }
 
 fn queries(input: &Input<'_>, chain: &mut Chain) {
-    let (uid, port) = (input.uid(), input.config.redirect.dns.port);
+    let uid = input.uid();
+    let port = input.config.redirect.dns.port;
     let target = if input.environment.docker_output { DOCKER_OUTPUT } else { "RETURN" };
     chain.insert(
         &format!("-p udp --dport {DNS_PORT} -m owner --uid-owner {uid} -j {target}"),
@@ -148,8 +150,10 @@ fn outbound(input: &Input<'_>) -> Chain {
             chain.append(&format!("-p tcp --dport {port} -j RETURN"), format!("port {port} is excluded"));
         }
     }
-    let (uid, lo) = (input.uid(), &input.environment.loopback);
-    let (localhost, passthrough) = (input.family.localhost(), input.family.inbound_passthrough());
+    let uid = input.uid();
+    let lo = &input.environment.loopback;
+    let localhost = input.family.localhost();
+    let passthrough = input.family.inbound_passthrough();
     let except_dns = if input.redirects_dns() { format!(" ! --dport {DNS_PORT}") } else { String::new() };
     chain.append(
         &format!("-s {passthrough} -o {lo} -j RETURN"),

@@ -7,7 +7,8 @@ pub fn table(input: &Input<'_>) -> Result<Table, Invalid> {
     let mut prerouting = Chain::builtin("PREROUTING");
     let mut output = Chain::builtin("OUTPUT");
     if input.splits_conntrack() {
-        let (uid, port) = (input.uid(), input.config.redirect.dns.port);
+        let uid = input.uid();
+        let port = input.config.redirect.dns.port;
         output.append(
             &format!("-p udp --dport {DNS_PORT} -m owner --uid-owner {uid} -j CT --zone 1"),
             format!("queries of kuma-dp (user {uid}) are tracked in zone 1"),

@@ -1,4 +1,4 @@
-use super::{Environment, Family, Rules};
+use super::{Environment, Family, FirewallRules};
 use crate::{Config, Layers};
 
 fn config(text: &str) -> Config {
@@ -8,14 +8,14 @@ fn config(text: &str) -> Config {
 }
 
 fn text(yaml: &str, family: Family, environment: &Environment) -> String {
-    Rules::of(&config(yaml), family, environment).unwrap().text()
+    FirewallRules::of(&config(yaml), family, environment).unwrap().text()
 }
 
 fn bare(yaml: &str) -> String {
     text(yaml, Family::V4, &Environment::bare(0))
 }
 
-/// What follows the chain's name in the rules of one chain.
+/// Returns the rules of one chain, without the chain's name.
 fn chain(text: &str, name: &str) -> Vec<String> {
     let of_chain = |line: &&str| line.split(' ').nth(1) == Some(name) && !line.starts_with("-N");
     text.lines().filter(of_chain).map(str::to_owned).collect()
@@ -304,7 +304,8 @@ fn what_makes_no_rules_is_refused_with_its_field() {
         ("log: {enabled: true, level: 9}".into(), "log.level: levels are 0"),
     ];
     for (yaml, expected) in cases {
-        let error = Rules::of(&config(&yaml), Family::V4, &Environment::bare(0)).unwrap_err().to_string();
+        let error =
+            FirewallRules::of(&config(&yaml), Family::V4, &Environment::bare(0)).unwrap_err().to_string();
         assert!(error.contains(expected), "{yaml}: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! What happens to the firewall itself: once, exactly, or not at all.
+//! Changes to the firewall itself: once, exactly, or not at all.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 

@@ -1,4 +1,4 @@
-//! Where connections and queries go.
+//! Targets of connections and queries.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +13,7 @@ pub fn redirected(port: u16, ip: IpAddr, original: u16) -> String {
     format!("{port} {}", SocketAddr::new(ip, original))
 }
 
-/// What all rules have in common, whichever program installed them.
+/// Checks the behaviour common to all rules, whichever program installed them.
 fn calls_pass_envoy(world: &World) {
     for (here, there) in families(world) {
         assert_eq!(world.call(there, 8080), redirected(15001, there, 8080), "an application calls out");
@@ -89,7 +89,8 @@ fn excluded_ports_addresses_and_users_are_called_directly() {
         assert_eq!(world.call_from_there(here, 9090), "direct");
         assert_eq!(world.call_from_there(here, 8080), redirected(15006, here, 8080));
     }
-    let (there4, there6) = (world.there.v4, world.there.v6);
+    let there4 = world.there.v4;
+    let there6 = world.there.v6;
     world
         .install(&format!(
             "redirect: {{inbound: {{excludePortsForIPs: ['{there4},{there6}']}}, outbound: {{excludePortsForIPs: ['{there4}/32', '{there6}']}}}}"
@@ -149,10 +150,11 @@ fn all_queries_of_applications_are_answered_by_kuma_dp() {
 }
 
 #[test]
-fn queries_to_the_resolvers_of_the_machine_are_answered_by_kuma_dp_and_others_go_out() {
+fn only_queries_to_the_machines_resolvers_are_answered_by_kuma_dp() {
     let Some(world) = World::new() else { return };
     let file = tempfile::NamedTempFile::new().unwrap();
-    let (there4, there6) = (world.there.v4, world.there.v6);
+    let there4 = world.there.v4;
+    let there6 = world.there.v6;
     std::fs::write(file.path(), format!("nameserver {there4}\nnameserver {there6}\n")).unwrap();
     let settings =
         format!("redirect: {{dns: {{enabled: true, resolvConfigPath: '{}'}}}}", file.path().display());

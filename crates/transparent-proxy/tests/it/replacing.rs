@@ -1,4 +1,4 @@
-//! What connections see while rules change under them.
+//! Connections during a change of the rules.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -25,7 +25,8 @@ fn settings(port: u16, programs: &str) -> String {
 
 /// Waits until one more call has begun and ended.
 fn wait_for_a_call(calls: &AtomicUsize) {
-    let (before, began) = (calls.load(Ordering::Relaxed), Instant::now());
+    let before = calls.load(Ordering::Relaxed);
+    let began = Instant::now();
     while calls.load(Ordering::Relaxed) < before + 2 {
         assert!(began.elapsed() < DEADLINE, "no call ends");
         thread::sleep(Duration::from_millis(1));
@@ -56,7 +57,8 @@ fn no_call_slips_through(programs: &str, mode: &str) {
             .iter()
             .zip(&counters)
             .map(|(&(from, ip, envoy), calls)| {
-                let (target, stop) = (SocketAddr::new(ip, 8080), &stop);
+                let target = SocketAddr::new(ip, 8080);
+                let stop = &stop;
                 let caller = scope.spawn(move || call_until(from, target, stop, calls));
                 (caller, redirected(envoy, ip, 8080))
             })

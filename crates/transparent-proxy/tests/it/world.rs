@@ -27,7 +27,7 @@ pub const PORTS: [u16; 2] = [8080, 9090];
 
 pub struct World {
     pub network: Network,
-    /// Where rules are installed.
+    /// The machine with the rules.
     pub here: Workload,
     pub there: Workload,
 }
@@ -39,7 +39,8 @@ impl World {
             return None;
         }
         let mut network = Network::new().unwrap();
-        let (here, there) = (network.workload().unwrap(), network.workload().unwrap());
+        let here = network.workload().unwrap();
+        let there = network.workload().unwrap();
         for workload in [&here, &there] {
             for port in PORTS {
                 serve(&workload.namespace, port, move |_| "direct".into());
@@ -103,7 +104,7 @@ impl World {
         text
     }
 
-    /// What the server says that an application here reaches.
+    /// Calls as an application here, and returns the answer of the server that it reaches.
     pub fn call(&self, ip: impl Into<IpAddr>, port: u16) -> String {
         call(&self.here.namespace, APPLICATION, ip.into(), port)
     }
@@ -113,18 +114,18 @@ impl World {
         call(&self.here.namespace, KUMA_DP, ip.into(), port)
     }
 
-    /// What the server says that an application on the other machine reaches.
+    /// Calls as an application on the other machine, and returns the answer of the server that it reaches.
     pub fn call_from_there(&self, ip: impl Into<IpAddr>, port: u16) -> String {
         call(&self.there.namespace, APPLICATION, ip.into(), port)
     }
 
-    /// Who answers a query of a user here.
+    /// Sends a query as a user here, and returns the answer.
     pub fn ask(&self, user: u32, ip: impl Into<IpAddr>) -> String {
         ask(&self.here.namespace, user, ip.into())
     }
 }
 
-/// Who answers a query of a user in a namespace.
+/// Sends a query as a user in a namespace, and returns the answer.
 pub fn ask(namespace: &Namespace, user: u32, ip: IpAddr) -> String {
     let script = format!(
         "exec 3<>/dev/udp/{ip}/53 && printf query >&3 && timeout 5 dd bs=512 count=1 status=none <&3"
@@ -218,7 +219,7 @@ fn serve(namespace: &Namespace, port: u16, what: impl Fn(&TcpStream) -> String +
     }
 }
 
-/// Where a redirected connection wanted to go.
+/// Original destination of a redirected connection.
 fn original(stream: &TcpStream) -> SocketAddr {
     let socket = socket2::SockRef::from(stream);
     let original = match stream.local_addr().unwrap() {

@@ -20,7 +20,7 @@ use crate::{
     action::{Counters, Rejection, Status},
     encoded::{ByName, Encoded, parse_version},
     message::DeltaRequest,
-    target::{Change, Resources, Type},
+    target::{Resources, TargetChange, Type},
 };
 
 const WILDCARD: &str = "*";
@@ -29,7 +29,7 @@ pub(super) use batch::{Batch, Order};
 
 type Name = Arc<str>;
 
-/// What is to be done about a name.
+/// Action that a name needs.
 enum Need {
     Nothing,
     Send(Arc<Encoded>),
@@ -58,8 +58,8 @@ impl InFlight {
     }
 }
 
-/// What the proxy said about the response in flight.
-pub(super) enum Verdict {
+/// The proxy's answer to the response in flight.
+pub(super) enum ProxyAnswer {
     Acked {
         sent: Vec<Arc<Encoded>>,
         resources: usize,
@@ -81,11 +81,12 @@ pub(super) struct Channel {
     owes_answer: bool,
     wildcard: bool,
     subscribed: HashSet<Name>,
-    /// What the proxy has for certain.
+    /// Resources that the proxy has for certain.
     held: HashSet<ByName>,
-    /// What the proxy may have, with the version it reported when that is not known to be another one.
+    /// Names that the proxy may have, with the reported version unless it is known to differ from the
+    /// target's.
     uncertain: HashMap<Name, Option<u128>>,
-    /// What the proxy did not have when it refused a response with it, and has not taken since.
+    /// Names that the proxy lacked when it rejected a response with them, and has not accepted since.
     lacking: HashSet<Name>,
     /// With what is to be sent, which is what the target has: a change of the target reviews the name.
     to_send: BTreeMap<Name, Arc<Encoded>>,
@@ -128,7 +129,7 @@ impl Channel {
         self.in_flight.is_some()
     }
 
-    /// Whether something is in flight that the proxy may still lack when it refuses the response.
+    /// True if a response in flight has something that the proxy still lacks if it rejects the response.
     pub(super) fn introduces(&self) -> bool {
         self.in_flight.as_ref().is_some_and(|flight| flight.introduces)
     }
@@ -144,7 +145,7 @@ impl Channel {
         (self.subscribed.len() + request.resource_names_subscribe.len()).max(versions)
     }
 
-    /// How often a name was looked at, for proving that cost follows change.
+    /// Number of visits to names; proves that cost follows change.
     pub(super) fn visits(&self) -> u64 {
         self.visits
     }
@@ -197,7 +198,7 @@ impl Channel {
         }
     }
 
-    /// What a proxy that reconnects has of what it subscribes to.
+    /// Records the versions that a reconnecting proxy has of the resources it subscribes to.
     fn take_versions(&mut self, request: &DeltaRequest, everything: bool, target: Option<Resources<'_>>) {
         self.resumed = !request.initial_resource_versions.is_empty();
         let names: std::collections::HashSet<&str> =
@@ -286,7 +287,7 @@ impl Channel {
     }
 
     /// Looks at names whose target changed.
-    pub(super) fn touch(&mut self, changes: &[Change], target: Resources<'_>) {
+    pub(super) fn touch(&mut self, changes: &[TargetChange], target: Resources<'_>) {
         // What changes in bulk is sorted; a queue is made of it at once.
         let mut sends = Vec::new();
         for (name, now) in changes {
@@ -388,7 +389,7 @@ impl Channel {
         refused.is_some_and(|refused| refused.iter().any(|refused| refused.version == resource.version))
     }
 
-    /// Whether something is to be sent, beside what is in flight.
+    /// True if something is to be sent beyond the response in flight.
     pub(super) fn has_sends(&mut self, target: Resources<'_>) -> bool {
         if let Some(swept) = &self.sweep
             && target.after(Some(swept)).next().is_none()
@@ -403,7 +404,7 @@ impl Channel {
         !self.is_waiting() && self.to_remove.is_empty() && !self.has_sends(target)
     }
 
-    /// Where the type stands; `target` is `None` while there is none.
+    /// Returns the status of the type; `target` is `None` while there is none.
     pub(super) fn status(&self, kind: Type, target: Option<Resources<'_>>) -> Status {
         let batch = self.in_flight.as_ref().map(|flight| &flight.batch);
         let in_flight = batch.map_or(0, |batch| (batch.sent.len() + batch.removed.len()).max(1));

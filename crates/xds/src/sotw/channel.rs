@@ -18,7 +18,7 @@ use crate::{
     target::{Resources, Type},
 };
 
-/// How many refused versions of a name, and how many refused sets, are remembered.
+/// Limit of rejected versions kept per name, and of rejected sets.
 const REMEMBERED: usize = 8;
 
 /// A set of resources, sorted by name, and the version made of their names and versions.
@@ -44,14 +44,14 @@ impl Set {
         self.resources.get(at)
     }
 
-    /// How many resources a response with this set stands for; an empty one is a response, too.
+    /// Number of resources in a response with this set; an empty response counts as one.
     fn count(&self) -> usize {
         self.resources.len().max(1)
     }
 }
 
-/// What the proxy said about the response in flight.
-pub(super) enum Verdict {
+/// The proxy's answer to the response in flight.
+pub(super) enum ProxyAnswer {
     Acked { resources: usize },
     Rejected { blamed: Vec<Arc<str>> },
 }
@@ -63,11 +63,11 @@ pub(super) struct Channel {
     /// The nonce of the last response; only requests that carry it are up to date.
     pub(super) nonce: String,
     in_flight: Option<Arc<Set>>,
-    /// Whether the set in flight has something that the proxy may still lack when it refuses the response.
+    /// The set in flight has something that the proxy still lacks if it rejects the response.
     introduces: bool,
-    /// What the proxy has, as far as this stream knows.
+    /// Resources that the proxy has, as far as this stream knows.
     pub(super) accepted: Arc<Set>,
-    /// What the proxy should have; `None` when that is to be worked out.
+    /// Resources that the proxy should have; `None` until computed again.
     desired: Option<Arc<Set>>,
     /// The version the proxy has; `None` when that is uncertain.
     has: Option<u128>,
@@ -95,12 +95,12 @@ impl Channel {
         self.in_flight.is_some()
     }
 
-    /// Whether something is in flight that the proxy may still lack when it refuses the response.
+    /// True if a response in flight has something that the proxy still lacks if it rejects the response.
     pub(super) fn introduces(&self) -> bool {
         self.is_waiting() && self.introduces
     }
 
-    /// How often a resource was looked at, for proving that cost follows change.
+    /// Number of visits to resources; proves that cost follows change.
     pub(super) fn visits(&self) -> u64 {
         self.visits
     }
@@ -136,7 +136,7 @@ impl Channel {
         true
     }
 
-    pub(super) fn answer(&mut self, request: &Request) -> Option<Verdict> {
+    pub(super) fn answer(&mut self, request: &Request) -> Option<ProxyAnswer> {
         let set = self.in_flight.take_if(|_| request.response_nonce == self.nonce)?;
         let Some(error) = &request.error_detail else {
             self.counters.acked += 1;
@@ -144,7 +144,7 @@ impl Channel {
             self.has = Some(set.version);
             self.accepted = set;
             self.forget_fallbacks();
-            return Some(Verdict::Acked { resources });
+            return Some(ProxyAnswer::Acked { resources });
         };
         self.counters.rejected += 1;
         self.has = None;
@@ -170,17 +170,19 @@ impl Channel {
             remember(&mut self.refused, rejection(EVERYTHING.into(), set.version));
         }
         self.desired = None;
-        Some(Verdict::Rejected { blamed })
+        Some(ProxyAnswer::Rejected { blamed })
     }
 
-    /// What is desired depends on what was accepted only where something else is refused.
+    /// Discards the desired set if it may contain fallbacks: it depends on accepted resources only if others
+    /// are rejected.
     fn forget_fallbacks(&mut self) {
         if !self.rejected.is_empty() {
             self.desired = None;
         }
     }
 
-    /// What the proxy should have: a refused resource is replaced by the last one that was taken, if any.
+    /// Returns the resources that the proxy should have: the last accepted version replaces a rejected one,
+    /// if there is any.
     pub(super) fn refresh(&mut self, kind: Type, target: Resources<'_>) -> Arc<Set> {
         if let Some(desired) = &self.desired {
             return desired.clone();
@@ -276,7 +278,7 @@ impl Channel {
         self.rejected.retain(|name, _| target.contains_key(name));
     }
 
-    /// Whether the proxy goes on with something under this name, or with some set.
+    /// True if the proxy may use a resource of this name; for `*`, if it may use any set.
     fn may_have(&self, name: &str) -> bool {
         let accepted = &self.accepted;
         let known =
@@ -284,7 +286,7 @@ impl Channel {
         self.resumed || known
     }
 
-    /// Where the type stands; `target` is `None` while there is none.
+    /// Returns the status of the type; `target` is `None` while there is none.
     pub(super) fn status(&self, kind: Type, target: Option<Resources<'_>>) -> Status {
         let mut pending = self.in_flight.as_ref().map_or(0, |set| set.count());
         let mut rejected = Vec::new();

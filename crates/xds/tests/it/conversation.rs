@@ -166,7 +166,9 @@ fn play(script: &str, mut step: impl FnMut(&str) -> Option<String>) {
 
 #[track_caller]
 pub fn delta(script: &str) {
-    let (mut stream, mut current, mut first) = (delta::Stream::new(), None, true);
+    let mut stream = delta::Stream::new();
+    let mut current = None;
+    let mut first = true;
     play(script, |line| {
         let actions = if let Some(text) = line.strip_prefix("target") {
             current = Some(target(text));
@@ -187,7 +189,9 @@ pub fn delta(script: &str) {
 
 #[track_caller]
 pub fn sotw(script: &str) {
-    let (mut stream, mut current, mut first) = (sotw::Stream::new(), None, true);
+    let mut stream = sotw::Stream::new();
+    let mut current = None;
+    let mut first = true;
     let mut versions: HashMap<String, String> = HashMap::new();
     play(script, |line| {
         let actions = if let Some(text) = line.strip_prefix("target") {

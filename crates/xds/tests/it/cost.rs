@@ -38,7 +38,8 @@ fn settle(stream: &mut delta::Stream, mut actions: Vec<delta::Action>) {
             };
             actions.extend(stream.on_request(subscribe));
         }
-        let (type_url, response_nonce) = (response.type_url, response.nonce);
+        let type_url = response.type_url;
+        let response_nonce = response.nonce;
         actions.extend(stream.on_request(DeltaRequest {
             type_url,
             response_nonce,
@@ -92,7 +93,8 @@ fn an_answer_about_the_state_of_the_world_looks_at_no_resource() {
     let actions = stream.on_request(request.clone());
     let [Action::Send(response)] = &actions[..] else { panic!("{} actions", actions.len()) };
     let before = stream.visits();
-    let (version_info, response_nonce) = (response.version_info.clone(), response.nonce.clone());
+    let version_info = response.version_info.clone();
+    let response_nonce = response.nonce.clone();
     stream.on_request(Request { version_info, response_nonce, ..request });
     assert_eq!(stream.visits(), before);
 }

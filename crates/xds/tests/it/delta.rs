@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use xds::{
-    Action, Encoded, Error, State, Target, Type,
+    Action, Encoded, Error, SyncState, Target, Type,
     delta::{MAX_NAMES, Stream},
     message::{DeltaRequest, Node, RpcStatus},
 };
@@ -299,7 +299,7 @@ fn a_cluster_asked_for_by_name_that_does_not_exist_is_answered_as_removed() {
 }
 
 #[test]
-fn endpoints_that_do_not_exist_are_answered_as_removed_when_nothing_is_under_way() {
+fn missing_endpoints_are_answered_as_removed_when_nothing_is_in_flight() {
     check(
         "target C/a@1
          > C
@@ -333,7 +333,7 @@ fn a_proxy_that_comes_back_with_what_it_should_have_gets_no_resource() {
 }
 
 #[test]
-fn a_proxy_that_comes_back_gets_what_changed_and_loses_what_it_should_not_have() {
+fn a_proxy_that_comes_back_gets_changes_and_loses_removed_resources() {
     check(
         "target C/a@2 C/b@1 E/a@1 E/b@1 L/l@2
          > C have=a@1 have=b@1 have=gone@1
@@ -440,24 +440,24 @@ fn large_sets_travel_in_chunks_and_each_chunk_has_at_least_one_resource() {
 fn the_status_tells_what_is_pending_and_what_was_refused() {
     let mut stream = Stream::identified_as("cp-1");
     let states = |stream: &Stream| stream.status().iter().map(|status| status.state()).collect::<Vec<_>>();
-    let none = State::NotRequested;
+    let none = SyncState::NotRequested;
     assert_eq!(states(&stream), [none; 5]);
     stream.set_target(target("C/a@1 C/b@1"));
     let actions = stream.on_request(request(Type::Cluster));
     let Some(Action::Send(response)) = actions.first() else { panic!("{actions:?}") };
     assert_eq!(response.control_plane.as_ref().unwrap().identifier, "cp-1");
-    assert_eq!(states(&stream), [State::Pending, none, none, none, none]);
+    assert_eq!(states(&stream), [SyncState::Pending, none, none, none, none]);
     let error_detail = Some(RpcStatus { code: 13, message: "cluster(s) b: bad".into() });
     let nack = DeltaRequest { response_nonce: "1".into(), error_detail, ..request(Type::Cluster) };
     stream.on_request(nack);
     assert_eq!(stream.status()[0].pending, 1);
     stream.on_request(DeltaRequest { response_nonce: "2".into(), ..request(Type::Cluster) });
     let status = stream.status().remove(0);
-    assert_eq!(status.state(), State::Rejected);
+    assert_eq!(status.state(), SyncState::Rejected);
     assert_eq!((&*status.rejected[0].name, status.rejected[0].version), ("b", 1));
     assert_eq!(status.rejected[0].message, "cluster(s) b: bad");
     assert_eq!((status.counters.sent, status.counters.acked, status.counters.rejected), (2, 1, 1));
     stream.set_target(target("C/a@1"));
     stream.on_request(DeltaRequest { response_nonce: "3".into(), ..request(Type::Cluster) });
-    assert_eq!(states(&stream), [State::InSync, none, none, none, none]);
+    assert_eq!(states(&stream), [SyncState::InSync, none, none, none, none]);
 }

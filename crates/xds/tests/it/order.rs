@@ -7,7 +7,7 @@ use xds::{Action, Encoded, Target, Type, delta::Stream, message::DeltaRequest};
 use crate::{conversation::delta as check, delta::request};
 
 #[test]
-fn a_changed_listener_comes_before_new_ones_that_may_take_over_its_address() {
+fn a_changed_listener_comes_before_new_ones_that_may_take_its_address() {
     check(
         "target L/m@1 L/z@1
          > L

@@ -8,7 +8,7 @@ use std::{
 
 use proptest::prelude::*;
 use xds::{
-    Action, Encoded, State, Target, Type,
+    Action, Encoded, SyncState, Target, Type,
     delta::Stream,
     message::{DeltaRequest, DeltaResponse},
 };
@@ -18,7 +18,7 @@ use crate::proxy::{SimulatedEnvoy, is, words};
 
 /// A cluster with endpoints of its own when `eds`; revision 0 of anything is refused by the proxy.
 #[derive(Debug, Clone)]
-pub struct Service {
+pub struct ClusterState {
     eds: bool,
     cluster: u8,
     endpoints: u8,
@@ -35,7 +35,7 @@ pub struct Entry {
 
 #[derive(Debug, Clone)]
 pub struct World {
-    services: Vec<Option<Service>>,
+    services: Vec<Option<ClusterState>>,
     entries: Vec<Option<Entry>>,
 }
 
@@ -50,7 +50,7 @@ enum Step {
 
 pub fn worlds() -> impl Strategy<Value = World> {
     let service = (any::<bool>(), 0..8u8, 0..8u8);
-    let service = service.prop_map(|(eds, cluster, endpoints)| Service { eds, cluster, endpoints });
+    let service = service.prop_map(|(eds, cluster, endpoints)| ClusterState { eds, cluster, endpoints });
     let uses = prop::collection::vec(0..5usize, 0..3);
     let entry = (0..8u8, uses, prop::option::of(0..8u8), prop::option::of(0..8u8));
     let entry = entry.prop_map(|(rev, uses, route, secret)| Entry { rev, uses, route, secret });
@@ -261,7 +261,7 @@ impl Line {
             assert!(bad || self.proxy.refused(Type::Cluster, name), "{name} waits for endpoints for ever");
         }
         for status in self.stream.status() {
-            assert_ne!(status.state(), State::Pending, "{:?}", status.kind);
+            assert_ne!(status.state(), SyncState::Pending, "{:?}", status.kind);
         }
     }
 }
@@ -270,7 +270,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_proxy_ends_up_with_its_target_and_never_points_to_what_is_not_there(steps in steps()) {
+    fn the_proxy_reaches_its_target_and_never_has_a_dangling_reference(steps in steps()) {
         let mut line = Line::new();
         steps.into_iter().for_each(|step| line.step(step));
         line.settle();

@@ -209,7 +209,8 @@ impl SimulatedEnvoy {
             held.subscribed = wanted;
             removed.iter().for_each(|name| self.remove(kind, name));
             if !added.is_empty() || !removed.is_empty() {
-                let (resource_names_subscribe, resource_names_unsubscribe) = (added, removed);
+                let resource_names_subscribe = added;
+                let resource_names_unsubscribe = removed;
                 let change = DeltaRequest {
                     resource_names_subscribe,
                     resource_names_unsubscribe,

@@ -1,4 +1,4 @@
-//! What a proxy refuses: who is to blame, and what is held back.
+//! Rejections by a proxy: the resources to blame, and those held back.
 
 use xds::{
     Action, Status, Type,
@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[test]
-fn a_refused_resource_is_found_by_name_and_not_sent_again_until_it_changes() {
+fn a_rejected_resource_is_found_by_name_and_not_resent_until_changed() {
     check(
         "target C/a@1 C/b@1 C/c@1
          > C
@@ -123,7 +123,7 @@ fn what_a_proxy_quotes_is_neither_told_nor_to_blame() {
     );
 }
 
-/// Whether the proxy goes on with something else, by the names it refuses.
+/// Maps the rejected names to the existence of another version that the proxy uses.
 fn goes_on(statuses: Vec<Status>) -> Vec<(String, bool)> {
     let rejected = statuses.into_iter().flat_map(|status| status.rejected);
     rejected.map(|refused| (refused.name.to_string(), refused.has_another)).collect()

@@ -33,7 +33,7 @@ fn a_proxy_that_wants_everything_is_answered_even_when_there_is_nothing() {
 }
 
 #[test]
-fn a_changed_listener_comes_before_new_ones_that_may_take_over_its_address() {
+fn a_changed_listener_comes_before_new_ones_that_may_take_its_address() {
     check(
         "target L/z@1
          > C
@@ -73,7 +73,7 @@ fn names_are_answered_as_far_as_they_exist() {
 }
 
 #[test]
-fn listeners_wait_for_clusters_and_clusters_stay_until_listeners_are_replaced() {
+fn listeners_wait_for_clusters_which_stay_until_listeners_are_replaced() {
     check(
         "target C/a@1 E/a@1 L/l@1
          > C

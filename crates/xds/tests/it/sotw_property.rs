@@ -7,7 +7,7 @@ use std::{
 
 use proptest::prelude::*;
 use xds::{
-    Action, State, Target, Type,
+    Action, SyncState, Target, Type,
     message::{Node, Request, Response},
     sotw::Stream,
 };
@@ -190,7 +190,7 @@ impl Line {
             assert_eq!(held.bodies, wanted, "{kind:?}");
         }
         for status in self.stream.status() {
-            assert_ne!(status.state(), State::Pending, "{:?}", status.kind);
+            assert_ne!(status.state(), SyncState::Pending, "{:?}", status.kind);
         }
     }
 }

@@ -140,6 +140,7 @@ fn the_body_of_a_decoded_resource_is_not_copied() {
     let any = message::Any { type_url: "type".into(), value: Bytes::from(vec![1; 4096]) };
     let wire = Bytes::from(any.encode_to_vec());
     let decoded = message::Any::decode(wire.clone()).unwrap();
-    let (start, end) = (wire.as_ptr() as usize, wire.as_ptr() as usize + wire.len());
+    let start = wire.as_ptr() as usize;
+    let end = wire.as_ptr() as usize + wire.len();
     assert!((start..end).contains(&(decoded.value.as_ptr() as usize)));
 }

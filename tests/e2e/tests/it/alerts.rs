@@ -100,7 +100,8 @@ fn metrics(query: &str) -> BTreeSet<String> {
         "and", "or", "unless", "by", "on", "without", "ignoring", "bool", "sum", "min", "max", "count", "avg",
     ];
     let mut found = BTreeSet::new();
-    let (mut rest, mut labels) = (query, false);
+    let mut rest = query;
+    let mut labels = false;
     while let Some(first) = rest.chars().next() {
         if first == '{' {
             rest = rest.split_once('}').map_or("", |(_, after)| after);
@@ -178,10 +179,7 @@ fn every_query_of_alerts_and_dashboard_finds_what_control_planes_offer() {
     }
     for (title, query) in dashboard() {
         let rare = metrics(&query).iter().any(|metric| NOT_ALWAYS.contains(&metric.as_str()));
-        match rare {
-            true => drop(prometheus.query(&query).unwrap()),
-            false => is_there(&prometheus, &title, &query),
-        }
+        if rare { drop(prometheus.query(&query).unwrap()) } else { is_there(&prometheus, &title, &query) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which authorities are trusted, and how they are replaced while all services call each other.
+//! Trusted authorities, and their replacement while all services call each other.
 
 use std::{
     io::{Read, Write},
@@ -19,17 +19,9 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use serde_json::{Value, json};
+use testkit::build::mesh;
 
 use crate::world::{World, answered_by, by_reference, by_tags, client, load};
-
-fn mesh(name: &str, enabled: &str, backends: &[Value]) -> Value {
-    json!({"type": "Mesh", "name": name, "meshServices": {"mode": "Exclusive"},
-        "mtls": {"enabledBackend": enabled, "backends": backends}})
-}
-
-fn builtin(name: &str) -> Value {
-    json!({"name": name, "type": "builtin", "mode": "STRICT"})
-}
 
 #[test]
 fn a_certificate_of_another_mesh_is_refused() {
@@ -38,7 +30,7 @@ fn a_certificate_of_another_mesh_is_refused() {
     let (_bystander, allowed) = client(&world, "bystander", &[by_reference("web")]);
     assert_eq!(answered_by(allowed, 10001), "web-1");
 
-    world.put("/meshes/other", &mesh("other", "ca-1", &[builtin("ca-1")]));
+    world.put("/meshes/other", &mesh("other").services("Exclusive").authority("ca-1", "STRICT").json());
     // The other mesh claims the server as its own, so its proxies do call it.
     let mut claimed = dataplane("web-1", "web", inbound, "http", (own_address(), 9000).into());
     claimed["mesh"] = json!("other");
@@ -152,17 +144,22 @@ fn the_authority_of_a_mesh_is_replaced_without_a_failed_request() {
     };
     let (calls, failures) = load(address, 10001, || {
         issued_by("ca-1");
-        world.put("/meshes/default", &mesh("default", "ca-1", &[builtin("ca-1"), builtin("ca-2")]));
+        let both =
+            || mesh("default").services("Exclusive").authority("ca-1", "STRICT").authority("ca-2", "STRICT");
+        world.put("/meshes/default", &both().json());
         trusted_roots(2);
-        world.put("/meshes/default", &mesh("default", "ca-2", &[builtin("ca-1"), builtin("ca-2")]));
+        world.put("/meshes/default", &both().enabled("ca-2").json());
         issued_by("ca-2");
-        world.put("/meshes/default", &mesh("default", "ca-2", &[builtin("ca-2")]));
+        world.put(
+            "/meshes/default",
+            &mesh("default").services("Exclusive").authority("ca-2", "STRICT").json(),
+        );
         trusted_roots(1);
     });
     assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
 }
 
-/// How many roots of its mesh a proxy trusts.
+/// Number of roots of its mesh that a proxy trusts.
 fn roots(proxy: &RunningProxy) -> usize {
     let dump = proxy.admin("/config_dump?resource=dynamic_active_secrets").unwrap();
     let dump: Value = serde_json::from_str(&dump).unwrap();
@@ -176,9 +173,9 @@ fn roots(proxy: &RunningProxy) -> usize {
 #[test]
 fn certificates_are_replaced_before_they_end_without_a_failed_request() {
     let world = World::start(Setup::default());
-    let mut short = builtin("ca-1");
-    short["dpCert"] = json!({"rotation": {"expiration": "5s"}});
-    world.put("/meshes/default", &mesh("default", "ca-1", &[short]));
+    let rotation = json!({"rotation": {"expiration": "5s"}});
+    let short = json!({"name": "ca-1", "type": "builtin", "mode": "STRICT", "dpCert": rotation});
+    world.put("/meshes/default", &mesh("default").services("Exclusive").backend(short).json());
     let (_app, _server, _) = world.service("web-1", "web", "http");
     let (_client, address) = client(&world, "client", &[by_reference("web")]);
     assert_eq!(answered_by(address, 10001), "web-1");

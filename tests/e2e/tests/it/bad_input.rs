@@ -1,11 +1,11 @@
-//! What proxies get wrong: each gets an error that says what, and no other proxy notices.
+//! Mistakes of proxies: each gets an error that says what, and no other proxy notices.
 
 use std::net::Ipv4Addr;
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use e2e::{
     Setup,
-    discovery::{Address, Identity, Known, Stream, send_raw},
+    discovery::{Address, Identity, KnownVersions, Stream, send_raw},
     eventually, grpc,
     proxy::{Options, RunningProxy, own_address},
     service::{Service, dataplane, with_outbound},
@@ -42,7 +42,7 @@ impl Bystanders {
         let late = own("late");
         let late = Identity::of(&self.world.control_plane, late).unwrap();
         self.runtime.block_on(async {
-            let mut stream = Stream::open(&self.target(), &late, Known::default()).await.unwrap();
+            let mut stream = Stream::open(&self.target(), &late, KnownVersions::default()).await.unwrap();
             stream.until(Type::Listener).await.unwrap();
         });
     }
@@ -61,10 +61,10 @@ impl Bystanders {
         Some(answer.body)
     }
 
-    /// How the control plane ends the stream of somebody it does not like.
+    /// Status with which the control plane ends a stream that it refuses.
     fn refusal(&self, identity: &Identity) -> Status {
         self.runtime.block_on(async {
-            match Stream::open(&self.target(), identity, Known::default()).await {
+            match Stream::open(&self.target(), identity, KnownVersions::default()).await {
                 Ok(stream) => stream.refusal().await,
                 Err(status) => status,
             }
@@ -120,7 +120,8 @@ fn a_token_that_is_revoked_loses_its_stream_and_gets_no_other() {
     let token = revoked.token.clone().unwrap();
     let claims = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
     let claims: Value = serde_json::from_slice(&claims).unwrap();
-    let mut stream = here.runtime.block_on(Stream::open(&here.target(), &revoked, Known::default())).unwrap();
+    let mut stream =
+        here.runtime.block_on(Stream::open(&here.target(), &revoked, KnownVersions::default())).unwrap();
     here.runtime.block_on(stream.until(Type::Listener)).unwrap();
 
     let list = base64::prelude::BASE64_STANDARD.encode(claims["jti"].as_str().unwrap());
@@ -191,7 +192,7 @@ fn a_stream_that_makes_no_sense_is_ended_with_the_reason() {
     let here = Bystanders::start();
     let sane = here.identity(own("sane"));
     let changed = here.runtime.block_on(async {
-        let mut stream = Stream::open(&here.target(), &sane, Known::default()).await.unwrap();
+        let mut stream = Stream::open(&here.target(), &sane, KnownVersions::default()).await.unwrap();
         stream.until(Type::Listener).await.unwrap();
         let node = Identity { name: "somebody-else".to_owned(), ..sane.clone() }.node();
         let type_url = Type::Cluster.url().to_owned();

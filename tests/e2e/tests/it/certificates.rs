@@ -1,4 +1,4 @@
-//! What agents and real Envoys do when the control plane gets another certificate, or another machine.
+//! Agents and real Envoys while the control plane gets another certificate, or another machine.
 
 use std::{
     fs,
@@ -38,7 +38,7 @@ fn make_certificate(folder: &Path) {
 }
 
 #[test]
-fn proxies_that_trust_both_certificates_stay_with_a_control_plane_that_changes_its_own() {
+fn proxies_that_trust_both_certificates_survive_their_exchange() {
     let (work, files, next) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     make_certificate(files.path());
@@ -73,7 +73,8 @@ fn proxies_that_trust_both_certificates_stay_with_a_control_plane_that_changes_i
 
 #[test]
 fn proxies_connect_to_a_control_plane_that_was_restored_in_another_folder() {
-    let (work, restored) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let work = tempfile::tempdir().unwrap();
+    let restored = tempfile::tempdir().unwrap();
     let mut control_plane = ControlPlane::start(work.path(), Setup::default()).unwrap();
     let proxy = RunningProxy::start(&control_plane, &service("web"), &Options::default()).unwrap();
     eventually("the proxy to be connected", || is_connected(&proxy)).unwrap();
@@ -95,7 +96,7 @@ fn proxies_connect_to_a_control_plane_that_was_restored_in_another_folder() {
         .unwrap_or_else(|error| panic!("{error}: {}", proxy.log()));
 }
 
-/// What `systemctl reload` sends.
+/// Sends the signal of `systemctl reload`.
 fn hang_up(pid: u32) {
     kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGHUP).unwrap();
 }

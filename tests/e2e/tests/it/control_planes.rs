@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use e2e::{
     Setup,
-    discovery::{Address, Identity, Known, Stream},
+    discovery::{Address, Identity, KnownVersions, Stream},
     eventually,
     proxy::{RunningProxy, own_address},
     service::{call, dataplane},
@@ -93,8 +93,8 @@ fn each_control_plane_on_a_store_answers_for_the_proxies_of_all() {
 }
 
 /// Opens a stream for every proxy at once; those that are refused try again after a short pause.
-async fn open_all(address: &Address, all: Vec<(Identity, Known)>) -> Vec<Stream> {
-    let open = |(identity, known): (Identity, Known)| {
+async fn open_all(address: &Address, all: Vec<(Identity, KnownVersions)>) -> Vec<Stream> {
+    let open = |(identity, known): (Identity, KnownVersions)| {
         let address = address.clone();
         tokio::spawn(async move {
             loop {
@@ -121,7 +121,7 @@ async fn all_told(streams: &mut [Stream], kind: Type) {
 }
 
 #[test]
-fn fifty_proxies_that_come_back_at_once_are_served_without_being_told_what_they_know() {
+fn fifty_proxies_that_return_at_once_are_not_sent_what_they_have() {
     let mut world = World::start(Setup::default());
     let (_app, _server, _) = world.service("web-1", "web", "http");
     let (_client, address) = client(&world, "client", &[by_reference("web")]);
@@ -134,10 +134,10 @@ fn fifty_proxies_that_come_back_at_once_are_served_without_being_told_what_they_
     };
     let identities: Vec<Identity> = (0..50).map(identity).collect();
     let target = Address::of(&world.control_plane);
-    let strangers = identities.iter().cloned().map(|identity| (identity, Known::default())).collect();
+    let strangers = identities.iter().cloned().map(|identity| (identity, KnownVersions::default())).collect();
     let mut streams = runtime.block_on(open_all(&target, strangers));
     runtime.block_on(all_told(&mut streams, Type::Listener));
-    let known: Vec<Known> = streams.into_iter().map(|stream| stream.known).collect();
+    let known: Vec<KnownVersions> = streams.into_iter().map(|stream| stream.known).collect();
     assert!(
         known.iter().all(|known| !known[&Type::Cluster].is_empty() && !known[&Type::Listener].is_empty())
     );

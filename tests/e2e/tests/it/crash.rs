@@ -24,7 +24,7 @@ use testkit::postgres::Postgres;
 const WRITERS: usize = 4;
 const SECRETS_EACH: usize = 6;
 
-/// What a writer knows about one of its secrets.
+/// Values that a writer knows of one of its secrets.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     acknowledged: u64,
@@ -64,8 +64,10 @@ fn survive(mut control_plane: ControlPlane, kills: usize) {
             .iter()
             .enumerate()
             .map(|(writer, ledger)| {
-                let (client, ledger) = (control_plane.client(), ledger.clone());
-                let (acknowledged, stop) = (acknowledged.clone(), stop.clone());
+                let client = control_plane.client();
+                let ledger = ledger.clone();
+                let acknowledged = acknowledged.clone();
+                let stop = stop.clone();
                 thread::spawn(move || write(&client, writer, round, &ledger, &acknowledged, &stop))
             })
             .collect();

@@ -19,7 +19,7 @@ use nix::{
 };
 use tempfile::tempdir;
 
-/// What web calls.
+/// Name that web calls.
 const KV: &str = "kv.svc.mesh.local";
 
 /// `cargo xtask demo` with files of its own, so that it does not meet the demo of the user who runs the test.
@@ -50,12 +50,12 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// What the summary says about something.
+/// Lines of the summary that begin with `what`, without it.
 fn said_about<'a>(said: &'a str, what: &str) -> Vec<&'a str> {
     said.lines().filter_map(|line| line.trim().strip_prefix(what)).map(str::trim).collect()
 }
 
-/// How many queries for addresses the agent answered by itself, by its page of metrics.
+/// Number of queries for addresses that the agent answered by itself, by its page of metrics.
 fn names_answered(metrics: &str) -> u64 {
     let counted = r#"kuma_dp_dns_queries_total{qtype="A",source="local"} "#;
     metrics.lines().find_map(|line| line.strip_prefix(counted)?.parse().ok()).unwrap_or_default()
@@ -127,7 +127,7 @@ fn count(web: &Client) -> Option<u64> {
 }
 
 #[test]
-fn the_demo_counts_through_two_proxies_until_the_permission_is_taken_and_leaves_nothing_behind() {
+fn the_demo_counts_until_its_permission_goes_and_leaves_nothing_behind() {
     let dir = tempdir().unwrap();
     let home = dir.path().join("demo");
     let _down = Down(&home);
@@ -173,7 +173,7 @@ fn the_demo_counts_through_two_proxies_until_the_permission_is_taken_and_leaves_
     assert!(text(&demo(&home, &["down"])).contains("no demo is running"));
 }
 
-/// What `ip` says of namespaces and links of demos.
+/// Namespaces and links of demos, as `ip` lists them.
 fn networks() -> String {
     let said = |arguments: &[&str]| text(&Command::new("ip").args(arguments).output().unwrap());
     said(&["netns", "list"]) + &said(&["-o", "link", "show"])

@@ -1,4 +1,4 @@
-//! What `cargo xtask dist` makes: unpacked, looked at, and started. The programs are those of the other tests.
+//! Packages of `cargo xtask dist`: unpacked, looked at, and started. The programs are those of the other tests.
 
 mod install;
 
@@ -50,7 +50,8 @@ impl Packages {
 
     /// The archive, unpacked.
     fn unpacked(&self) -> (TempDir, PathBuf) {
-        let (folder, archive) = (tempfile::tempdir().unwrap(), self.file(".tar.gz"));
+        let folder = tempfile::tempdir().unwrap();
+        let archive = self.file(".tar.gz");
         run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(folder.path()));
         let name = archive.file_name().unwrap().to_str().unwrap().strip_suffix(".tar.gz").unwrap().to_owned();
         let inside = folder.path().join(name);
@@ -167,7 +168,8 @@ impl Drop for Running {
 #[test]
 fn the_control_plane_of_the_package_starts_with_its_configuration() {
     let Some(installed) = PACKAGES.installed() else { return };
-    let (api, diagnostics) = (own_port().unwrap(), own_port().unwrap());
+    let api = own_port().unwrap();
+    let diagnostics = own_port().unwrap();
     let mut command = Command::new(installed.path().join("usr/bin/kuma-cp"));
     command.arg("run").arg("--config-file").arg(installed.path().join("etc/kuma/kuma-cp.yaml"));
     for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
@@ -242,7 +244,7 @@ fn image_builder() -> Option<&'static str> {
     ["docker", "podman"].into_iter().find(works)
 }
 
-/// What the definition of the image says after a word at the beginning of a line.
+/// Arguments of an instruction of the image's definition: the rest of each line that begins with the word.
 fn instructions(definition: &str, word: &str) -> Vec<String> {
     definition
         .lines()
@@ -251,7 +253,7 @@ fn instructions(definition: &str, word: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_image_starts_with_the_shipped_configuration_and_offers_no_plain_http() {
+fn the_image_has_the_shipped_configuration_and_no_plain_http() {
     let (_folder, unpacked) = PACKAGES.unpacked();
     let definition = fs::read_to_string(unpacked.join("Containerfile")).unwrap();
     let copied = instructions(&definition, "COPY");
@@ -270,7 +272,7 @@ fn the_image_starts_with_the_shipped_configuration_and_offers_no_plain_http() {
     }
 }
 
-/// Why the images that ours is built on cannot be fetched, if they cannot.
+/// Returns why the images that ours is built on cannot be fetched, if they cannot.
 fn unfetched(builder: &str, definition: &str) -> Option<String> {
     let debian = instructions(definition, "ARG");
     let debian = debian.iter().find_map(|argument| argument.strip_prefix("DEBIAN=")).unwrap();

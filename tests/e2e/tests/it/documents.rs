@@ -58,12 +58,13 @@ impl Example {
         self.expected.iter().any(|line| line.starts_with("error:"))
     }
 
-    /// Whether it starts a program that goes on running.
+    /// True for a command that starts a program that goes on running.
     fn is_background(&self) -> bool {
         self.command.ends_with('&')
     }
 
-    /// Whether running it again changes nothing. The mesh may need a moment until what is shown is true.
+    /// True for a command that changes nothing when run again. The mesh may need a moment until what is shown
+    /// is true.
     fn only_reads(&self) -> bool {
         let words: Vec<&str> = self.command.split(' ').take(2).collect();
         let reads = ["access", "analyze", "get", "inspect", "proxy"];
@@ -96,7 +97,7 @@ fn files(text: &str) -> Vec<(String, String)> {
     blocks.filter_map(file).collect()
 }
 
-/// Whether the lines printed are the lines expected.
+/// True if the lines printed are the lines expected.
 fn matches(expected: &[String], printed: &[&str]) -> bool {
     match expected.split_first() {
         None => printed.is_empty(),
@@ -125,8 +126,8 @@ fn line_matches(expected: &str, printed: &str) -> bool {
     open || rest.is_empty()
 }
 
-/// Where the commands of a document are run: in a folder of their own that has the examples of the project, with a home
-/// of their own.
+/// Shell for the commands of a document: in a folder of its own that has the examples of the project, with a home of
+/// its own.
 pub struct Shell {
     home: TempDir,
     folder: TempDir,
@@ -142,7 +143,8 @@ impl Shell {
         let own = [("PATH", path.as_str())];
         let all = own.iter().chain(variables);
         let variables = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let (home, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let home = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
         symlink(root().join("examples"), folder.path().join("examples")).unwrap();
         Shell { home, folder, variables, running: Mutex::default() }
     }
@@ -223,7 +225,7 @@ impl Shell {
         }
     }
 
-    /// What programs wrote that go on running.
+    /// Output of the programs that go on running.
     fn logs(&self) -> String {
         let entries = fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
         let logs = entries.filter(|path| path.extension().is_some_and(|extension| extension == "log"));

@@ -29,7 +29,7 @@ fn outside(address: std::net::SocketAddr) -> Value {
         "endpoints": [{"address": address.ip().to_string(), "port": address.port()}]}})
 }
 
-/// What clients of one service may do at the port that a server name leads to.
+/// Permits or denies clients of one service at the port that a server name leads to.
 fn permission(effect: &str, sni: &str, service: &str) -> Value {
     let client = json!({"sni": {"type": "Exact", "value": sni},
         "spiffeID": {"type": "Exact", "value": format!("spiffe://default/{service}")}});
@@ -81,7 +81,7 @@ fn features(world: &World, path: &str, insight: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_egress_asks_permissions_by_server_name_and_zone_proxies_are_inspected_everywhere() {
+fn an_egress_enforces_permissions_and_zone_proxies_are_inspected() {
     let federation = Federation::start(&["east", "west"], true);
     federation.global.put("/meshes/default", &through_egress(false));
     let app = Service::start("outside", "http", (own_address(), 9000).into()).unwrap();

@@ -6,7 +6,8 @@ use e2e::{ControlPlane, Setup};
 
 #[test]
 fn every_example_is_accepted_without_a_warning() {
-    let (work_dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let work_dir = tempfile::tempdir().unwrap();
+    let home = tempfile::tempdir().unwrap();
     let control_plane = ControlPlane::start(work_dir.path(), Setup::default()).unwrap();
     let address = control_plane.address();
     let add = ["config", "control-planes", "add", "--name", "e2e", "--address", &address];

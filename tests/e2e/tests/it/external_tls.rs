@@ -50,13 +50,14 @@ fn secret(name: &str) -> Value {
     json!({"secret": name})
 }
 
-/// What clients may be configured with for servers that `authority` signed for, and `stranger` did not.
+/// TLS settings of clients for servers that `authority` signed for, and `stranger` did not.
 fn cases(authority: &Authority, stranger: &Authority) -> Vec<Case> {
     let any = serve(authority, "shop.test", &Demands::default());
     let older = serve(authority, "shop.test", &Demands { versions: OLDER, ..Demands::default() });
     let careful =
         serve(authority, "shop.test", &Demands { certificate_of: Some(stranger), ..Demands::default() });
-    let (right, wrong) = (inline(&authority.pem()), inline(&stranger.pem()));
+    let right = inline(&authority.pem());
+    let wrong = inline(&stranger.pem());
     let san = |kind: &str, value: &str| json!([{"type": kind, "value": value}]);
     let usual = Some(("TLSv1_2", false));
     let case = |name, address, tls: Value, expected| Case { name, spec: external(address, &tls), expected };
@@ -147,8 +148,9 @@ fn keeps_secrets(world: &World, proxy: &RunningProxy, path: &str, pair: &Pair) {
 }
 
 #[test]
-fn tls_to_services_outside_is_originated_as_they_say_by_sidecars_and_by_the_egress() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+fn sidecars_and_the_egress_originate_tls_to_services_outside() {
+    let authority = Authority::new();
+    let stranger = Authority::new();
     let machine = tempfile::tempdir().unwrap();
     let bundle = machine.path().join("ca.pem");
     fs::write(&bundle, authority.pem()).unwrap();

@@ -1,5 +1,5 @@
-//! What happens to three zones, and to the traffic between them, when links, control planes, zone proxies and whole
-//! zones fail.
+//! Faults of links, control planes, zone proxies and whole zones: their effect on three zones, and on the traffic
+//! between them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ use crate::{
 };
 
 const ZONES: [&str; 3] = ["east", "south", "west"];
-/// What synchronisation must leave alone.
+/// Collections that synchronisation must leave alone.
 const LISTS: [&str; 12] = [
     "/meshes",
     "/meshtrafficpermissions",
@@ -40,7 +40,7 @@ const LISTS: [&str; 12] = [
     "/meshes/default/secrets",
     "/global-secrets",
 ];
-/// What Envoy counts when it is sent something.
+/// Envoy's counters of received configuration.
 const UPDATES: [&str; 3] = [".update_success", ".update_rejected", ".membership_change"];
 
 /// Clusters of the bootstrap.
@@ -52,10 +52,10 @@ struct World {
     /// By name.
     proxies: BTreeMap<String, RunningProxy>,
     _apps: Vec<Service>,
-    /// Where the outbounds of the clients in east and west are.
+    /// Outbound addresses of the clients: `web` in east, `caller` in west.
     web: Ipv4Addr,
     caller: Ipv4Addr,
-    /// Where the ingress of south is.
+    /// Address of the ingress of south.
     gate: Ipv4Addr,
 }
 
@@ -89,7 +89,8 @@ impl World {
         let mut relayed = Relayed::start(&ZONES, |_, setup| impatient(setup, withdraw_after));
         let federation = &mut relayed.federation;
         federation.global.put("/meshes/default/meshmultizoneservices/everywhere", &everywhere());
-        let (mut proxies, mut apps) = (BTreeMap::new(), Vec::new());
+        let mut proxies = BTreeMap::new();
+        let mut apps = Vec::new();
         for (zone, name, service, unified) in [
             ("west", "backend-west", "backend", mixed),
             ("south", "backend-south", "backend", false),
@@ -161,9 +162,11 @@ impl World {
         }
     }
 
-    /// What every control plane has, and how often every proxy was sent something, once that stays as it is.
+    /// Resources of every control plane and counted updates of every proxy, once neither changes any more.
     fn settled(&self) -> BTreeMap<String, Value> {
-        let (mut last, mut changed, mut same) = (BTreeMap::new(), Vec::new(), 0);
+        let mut last = BTreeMap::new();
+        let mut changed = Vec::new();
+        let mut same = 0;
         eventually("nothing to change any more", || {
             let now = self.seen();
             let different = differences(&last, &now);
@@ -217,7 +220,7 @@ fn status_of(insight: &Value) -> &'static str {
     }
 }
 
-/// What is there, without what tells when it was written, and without proxies.
+/// Resources without the times of their writing, and without proxies.
 fn resources(seen: &BTreeMap<String, Value>) -> BTreeMap<&str, Value> {
     let resources = seen.iter().filter(|(_, value)| value.is_object());
     resources
@@ -348,7 +351,7 @@ impl World {
         self.proxies["web"].stat(stat).unwrap()
     }
 
-    /// Whether `web` may call the ingress of south.
+    /// True if `web` may call the ingress of south.
     fn calls_south(&self) -> bool {
         let clusters = self.proxies["web"].admin("/clusters").unwrap();
         clusters.contains(&format!("::{}:", self.gate))

@@ -20,7 +20,7 @@ pub const EGRESS: u16 = 10002;
 pub struct Federation {
     pub global: World,
     zones: BTreeMap<&'static str, World>,
-    /// Whether proxies that it starts have unified names.
+    /// Gives unified names to the proxies that it starts.
     pub unified: bool,
 }
 
@@ -138,7 +138,7 @@ impl Federation {
     }
 }
 
-/// What a zone needs to join a global control plane.
+/// Settings with which a zone joins a global control plane.
 pub fn joining(zone: &str, global: &ControlPlane, port: u16) -> Setup {
     let certificate = global.work_dir().join("kuma-cp.crt");
     Setup::default()

@@ -8,6 +8,7 @@ use e2e::{
 use resources::naming::kds::hashed_name;
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
+use testkit::build::{dataplane, mesh};
 
 use crate::{federated::joining, world::by_reference};
 
@@ -52,9 +53,9 @@ fn names(control_plane: &ControlPlane, path: &str) -> Vec<String> {
     items.iter().map(|item| item["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-fn dataplane(name: &str) -> Value {
-    json!({ "type": "Dataplane", "mesh": "default", "name": name, "networking": { "address": own_address(),
-        "inbound": [{ "port": 8080, "tags": { "kuma.io/service": name, "kuma.io/protocol": "http" } }] } })
+fn web() -> Value {
+    let web = dataplane("web").address(&own_address().to_string());
+    web.inbound(8080).service("web").tag("kuma.io/protocol", "http").json()
 }
 
 fn on_global(name: &str) -> String {
@@ -62,14 +63,13 @@ fn on_global(name: &str) -> String {
 }
 
 #[test]
-fn a_mesh_comes_to_the_zone_and_its_proxies_are_seen_and_asked_through_global() {
+fn a_mesh_comes_to_the_zone_and_global_sees_and_asks_its_proxies() {
     let zones = Zones::start();
-    let mesh = json!({ "type": "Mesh", "name": "default", "meshServices": { "mode": "Exclusive" },
-        "mtls": { "enabledBackend": "ca", "backends": [{ "name": "ca", "type": "builtin" }] } });
-    zones.put(&zones.global, "/meshes/default", &mesh);
+    let mesh = mesh("default").services("Exclusive").authority("ca", "STRICT");
+    zones.put(&zones.global, "/meshes/default", &mesh.json());
     // The authority is made once, for all zones.
     zones.arrives(&zones.east, "/meshes/default/secrets/default.ca-builtin-cert-ca");
-    let web = RunningProxy::start(&zones.east, &dataplane("web"), &Options::default()).unwrap();
+    let web = RunningProxy::start(&zones.east, &web(), &Options::default()).unwrap();
 
     let there = format!("/meshes/default/dataplanes/{}", on_global("web"));
     zones.arrives(&zones.global, &there);
@@ -101,7 +101,7 @@ fn a_mesh_comes_to_the_zone_and_its_proxies_are_seen_and_asked_through_global() 
 #[test]
 fn kills_of_either_control_plane_delete_nothing_and_both_come_back() {
     let mut zones = Zones::start();
-    zones.put(&zones.east, "/meshes/default/dataplanes/web", &dataplane("web"));
+    zones.put(&zones.east, "/meshes/default/dataplanes/web", &web());
     zones.arrives(&zones.global, &format!("/meshes/default/dataplanes/{}", on_global("web")));
     let seen = |zones: &Zones| {
         let lists = [
@@ -152,7 +152,7 @@ fn kills_of_either_control_plane_delete_nothing_and_both_come_back() {
 }
 
 #[test]
-fn an_identity_of_global_is_asked_for_in_its_zone_and_plain_clients_are_refused() {
+fn an_identity_of_global_holds_in_its_zone_and_refuses_plain_clients() {
     let zones = Zones::start();
     let bundled = json!({ "autogenerate": { "enabled": true }, "insecureAllowSelfSigned": true });
     let identity = |provider: Value| {

@@ -6,7 +6,7 @@ use e2e::{envoy, own_port, proxy::own_address};
 
 use crate::documents::{Shell, root, start_control_plane};
 
-/// Where agents say that they are ready, unless another port is chosen.
+/// Default port of an agent's readiness endpoint.
 const READINESS_PORT: &str = "9902";
 
 /// The documents of the project, with addresses and ports that are free on this machine.
@@ -23,7 +23,7 @@ impl Guides {
         Guides { replaced: vec![("127.0.0.", network), (READINESS_PORT, one), ("9903", two)] }
     }
 
-    /// What stands for the default of agents.
+    /// Port that replaces the default of agents.
     fn readiness_port(&self) -> &str {
         self.replaced
             .iter()
@@ -59,8 +59,8 @@ fn a_new_user_follows_the_guides_in_their_order() {
     shell.run_examples("README.md", &readme);
 }
 
-/// What a reader types, in order, each with whether it is in a `console` block, which the test above runs. The others are
-/// in blocks without a language.
+/// Commands that a reader types, in order, each with whether it is in a `console` block, which the test above runs. The
+/// others are in blocks without a language.
 fn typed(text: &str) -> Vec<(String, bool)> {
     let mut commands = Vec::new();
     let mut block = None;

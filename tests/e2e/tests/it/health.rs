@@ -18,7 +18,8 @@ fn state(world: &World, name: &str) -> Value {
 #[test]
 fn an_application_is_called_while_it_listens_and_not_before_or_after() {
     let world = World::start(Setup::default().with("KUMA_DP_SERVER_HDS_INTERVAL", "1s"));
-    let (address, workload) = (own_address(), (own_address(), 9000).into());
+    let address = own_address();
+    let workload = (own_address(), 9000).into();
     let mut probed = dataplane("backend", "backend", address, "http", workload);
     probed["networking"]["inbound"][0]["serviceProbe"] = json!({"tcp": {}, "timeout": "1s"});
     let backend = world.proxy(&probed);

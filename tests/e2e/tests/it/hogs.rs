@@ -4,7 +4,7 @@ use std::net::TcpStream;
 
 use e2e::{
     ControlPlane, Setup,
-    discovery::{Address, Identity, Known, Stream},
+    discovery::{Address, Identity, KnownVersions, Stream},
     eventually,
     proxy::own_address,
     service::dataplane,
@@ -33,7 +33,7 @@ fn silent_connections_to_every_port_silence_none_of_them() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let address = Address::of(&control_plane);
     eventually("a proxy to be served", || {
-        runtime.block_on(Stream::open(&address, &identity, Known::default())).is_ok()
+        runtime.block_on(Stream::open(&address, &identity, KnownVersions::default())).is_ok()
     })
     .unwrap();
 }

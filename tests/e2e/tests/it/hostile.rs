@@ -6,7 +6,7 @@ use std::{fs, net::Ipv4Addr};
 use bytes::Bytes;
 use e2e::{
     DEADLINE, Setup,
-    discovery::{Address, Identity, Known, Stream, connect_from},
+    discovery::{Address, Identity, KnownVersions, Stream, connect_from},
     proxy::own_address,
     service::dataplane,
 };
@@ -29,7 +29,7 @@ use crate::world::{World, every_client};
 const PROXIES: usize = 50;
 /// As many connections of each kind of attack; ten kinds make five hundred.
 const EACH: usize = 50;
-/// What five hundred connections may cost: 128 KiB each, and what the allocator keeps.
+/// Bytes that five hundred connections may cost: 128 KiB each, and the allocator's share.
 const BUDGET: u64 = 500 * (128 << 10) + (32 << 20);
 
 /// Memory the process holds now.
@@ -75,7 +75,7 @@ async fn long_introduction(address: &Address, number: usize) -> Option<JoinHandl
     }))
 }
 
-/// What the control plane is attacked with.
+/// Connections and streams that attack the control plane.
 struct Attack {
     /// Connections that only waste time.
     sockets: Vec<(&'static str, TcpStream)>,
@@ -104,7 +104,9 @@ impl Attack {
             ("no handshake", proxies, b"PRI * HTTP/2.0 and then something else entirely\r\n\r\n"),
             ("half a body", api, &body),
         ];
-        let (mut sockets, mut unread, mut streams) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sockets = Vec::new();
+        let mut unread = Vec::new();
+        let mut streams = Vec::new();
         for number in 0..EACH {
             for (what, port, bytes) in attacks {
                 sockets.extend(says(port, number, bytes).await.map(|socket| (what, socket)));
@@ -135,7 +137,7 @@ impl Attack {
 async fn connected(address: &Address, identities: &[Identity]) -> Vec<Stream> {
     let mut streams = Vec::new();
     for identity in identities {
-        let mut stream = Stream::open(address, identity, Known::default()).await.unwrap();
+        let mut stream = Stream::open(address, identity, KnownVersions::default()).await.unwrap();
         stream.until(Type::Listener).await.unwrap();
         streams.push(stream);
     }

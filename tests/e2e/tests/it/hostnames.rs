@@ -29,7 +29,7 @@ fn hostnames(control_plane: &ControlPlane, dataplane: &str) -> Value {
 }
 
 #[test]
-fn a_hostname_that_is_taken_of_a_service_is_told_to_the_author_and_leads_where_the_policy_says() {
+fn a_hostname_taken_from_a_service_is_reported_and_follows_the_policy() {
     let world = World::start(Setup::default());
     let client = world.control_plane.client();
     let service = json!({"type": "MeshService", "mesh": "default", "name": "backend", "spec": {
@@ -130,7 +130,8 @@ fn two_control_planes_tell_the_same_addresses_while_hostnames_come_and_go() {
         })
         .unwrap();
         for hostname in &wanted {
-            let (one, other) = (&told[0][hostname], &told[1][hostname]);
+            let one = &told[0][hostname];
+            let other = &told[1][hostname];
             assert_eq!(one, other, "{hostname}");
             // No quarantine ends here, so an address that one hostname had is never another one's.
             let before = given.insert(one.clone(), hostname.clone());

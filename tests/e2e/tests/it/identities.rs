@@ -12,7 +12,7 @@ use rcgen::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, answered_by, by_reference, load};
+use crate::world::{World, answered_by, by_reference, by_tags, every_client, load};
 
 fn identity(name: &str, labels: Value) -> Value {
     let bundled = json!({"autogenerate": {"enabled": true}, "insecureAllowSelfSigned": true});
@@ -27,7 +27,7 @@ fn labelled(mut dataplane: Value, workload: &str) -> Value {
     dataplane
 }
 
-/// Whose certificate a proxy shows now.
+/// True if the certificates that a proxy shows contain `what`.
 fn shows(proxy: &RunningProxy, what: &str) -> bool {
     proxy.admin("/certs").is_ok_and(|certs| certs.contains(what))
 }
@@ -45,15 +45,19 @@ fn ready(world: &World, name: &str) {
 }
 
 #[test]
-fn a_mesh_moves_to_identities_and_their_authority_is_replaced_without_a_failed_request() {
+fn a_mesh_moves_to_identities_and_a_new_authority_without_a_failure() {
     let world = World::start(Setup::default());
-    let (at, app) = (own_address(), Service::start("web-1", "http", (own_address(), 9000).into()).unwrap());
+    let at = own_address();
+    let app = Service::start("web-1", "http", (own_address(), 9000).into()).unwrap();
     let server = world.proxy(&labelled(dataplane("web-1", "web", at, "http", app.address), "web"));
     let address = own_address();
     let own =
         labelled(dataplane("client", "client", address, "http", (own_address(), 9000).into()), "client");
-    let client = world.proxy(&with_outbound(own, address, 10001, by_reference("web")));
-    assert_eq!(answered_by(address, 10001), "web-1");
+    let own = with_outbound(own, address, 10001, by_reference("web"));
+    let client = world.proxy(&with_outbound(own, address, 10002, by_tags("web")));
+    for port in [10001, 10002] {
+        assert_eq!(answered_by(address, port), "web-1");
+    }
     let show = |proxy: &RunningProxy, id: &str| {
         eventually(&format!("a certificate of {id}"), || shows(proxy, id)).unwrap_or_else(|error| {
             panic!("{error}: {}\n{}", proxy.admin("/certs").unwrap(), world.control_plane.log())
@@ -72,7 +76,7 @@ fn a_mesh_moves_to_identities_and_their_authority_is_replaced_without_a_failed_r
         answered_by(address, 10001) == "web-1" && stats.contains("ssl.versions.TLSv1.3")
     };
     eventually("the newest version of TLS", newest).unwrap();
-    let (calls, failures) = load(address, 10001, || {
+    let change = || {
         // The one that is called gets an identity first, then all others.
         put(&identity("first", json!({"kuma.io/workload": "web"})));
         ready("first");
@@ -90,14 +94,39 @@ fn a_mesh_moves_to_identities_and_their_authority_is_replaced_without_a_failed_r
         world.insight("web-1", |insight| {
             insight["mTLS"]["issuedBackend"].as_str().is_some_and(|kri| kri.ends_with("_second_"))
         });
-    });
-    assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
+    };
+    let mut by_tags = (0, Vec::new());
+    let by_reference = load(address, 10001, || by_tags = load(address, 10002, change));
+    for (calls, failures) in [by_reference, by_tags] {
+        assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
+    }
+}
+
+#[test]
+fn services_are_called_by_tags_where_identities_are_the_only_certificates() {
+    let world = World::join(Setup::default());
+    let mesh = json!({"type": "Mesh", "name": "default", "meshServices": {"mode": "Exclusive"}});
+    world.put("/meshes/default", &mesh);
+    world.put("/meshes/default/meshtrafficpermissions/every-client", &every_client("Allow"));
+    world.put("/meshes/default/meshidentities/all", &identity("all", json!({})));
+    ready(&world, "all");
+    let at = own_address();
+    let app = Service::start("web-1", "http", (own_address(), 9000).into()).unwrap();
+    let server = world.proxy(&labelled(dataplane("web-1", "web", at, "http", app.address), "web"));
+    let address = own_address();
+    let own =
+        labelled(dataplane("client", "client", address, "http", (own_address(), 9000).into()), "client");
+    let _client = world.proxy(&with_outbound(own, address, 10001, by_tags("web")));
+    eventually("a certificate", || shows(&server, "spiffe://shop.example/workload/web")).unwrap();
+    assert_eq!(answered_by(address, 10001), "web-1");
+    assert!(call(at, 8080).is_err(), "plain clients are refused");
 }
 
 #[test]
 fn permissions_by_spiffe_id_let_in_the_workloads_they_name_and_no_others() {
     let world = World::start(Setup::default());
-    let (at, app) = (own_address(), Service::start("web-1", "http", (own_address(), 9000).into()).unwrap());
+    let at = own_address();
+    let app = Service::start("web-1", "http", (own_address(), 9000).into()).unwrap();
     let server = world.proxy(&labelled(dataplane("web-1", "web", at, "http", app.address), "web"));
     let clients = ["shop", "batch"].map(|name| {
         let address = own_address();
@@ -150,7 +179,8 @@ fn given(algorithm: &'static SignatureAlgorithm) -> Value {
 #[test]
 fn proxies_whose_authority_has_another_kind_of_key_call_each_other() {
     let world = World::start(Setup::default());
-    let (at, app) = (own_address(), Service::start("web-1", "http", (own_address(), 9000).into()).unwrap());
+    let at = own_address();
+    let app = Service::start("web-1", "http", (own_address(), 9000).into()).unwrap();
     let server = world.proxy(&labelled(dataplane("web-1", "web", at, "http", app.address), "web"));
     // Of equal selectors the first name decides.
     let kinds = [("c", &PKCS_ECDSA_P384_SHA384), ("b", &PKCS_ECDSA_P521_SHA512), ("a", &PKCS_ED25519)];
@@ -163,7 +193,8 @@ fn proxies_whose_authority_has_another_kind_of_key_call_each_other() {
         let id = |workload: &str| format!("spiffe://{name}.example/workload/{workload}");
         eventually(&format!("a certificate of {}", id("web")), || shows(&server, &id("web"))).unwrap();
         // One that is new has no connection from before.
-        let (address, called) = (own_address(), format!("client-{name}"));
+        let address = own_address();
+        let called = format!("client-{name}");
         let own = dataplane(&called, &called, address, "http", (own_address(), 9000).into());
         let own = with_outbound(labelled(own, &called), address, 10001, by_reference("web"));
         let client = world.proxy(&own);
@@ -172,7 +203,7 @@ fn proxies_whose_authority_has_another_kind_of_key_call_each_other() {
     }
 }
 
-/// How many authorities a proxy trusts for the trust domain of the identities.
+/// Number of authorities that a proxy trusts for the trust domain of the identities.
 fn trusted(proxy: &RunningProxy) -> usize {
     let dump = proxy.admin("/config_dump?resource=dynamic_active_secrets").unwrap();
     let dump: Value = serde_json::from_str(&dump).unwrap();

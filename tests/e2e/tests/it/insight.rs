@@ -1,4 +1,4 @@
-//! What an operator sees through `kumactl`, compared with what real Envoys say of themselves.
+//! The operator's view through `kumactl`, compared with the view of real Envoys.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -6,7 +6,7 @@ use e2e::{Kumactl, Setup, eventually, proxy::RunningProxy, service::Service, ser
 use serde_json::{Value, json};
 
 use crate::{
-    names::{Live, NOTHING, Row},
+    names::{ListenerNames, Live, NOTHING},
     world::{UNIFIED, World, answered_by, by_reference, by_tags, client, client_with},
 };
 
@@ -165,7 +165,7 @@ fn shows_the_layout(scene: &Scene, name: &str, proxy: &RunningProxy) {
             format!("{} {}", text(&part["protocol"]), text(&names["stats"]["filter"])),
             text(&names["stats"]["permissions"]).replace(NOTHING, ""),
         ];
-        let mut row = Row::of(columns.each_ref().map(String::as_str));
+        let mut row = ListenerNames::of(columns.each_ref().map(String::as_str));
         row.permissions = match row.permissions.as_str() {
             "" => NOTHING.to_owned(),
             prefix => format!("{}.", prefix.trim_end_matches('.')),
@@ -234,7 +234,8 @@ fn the_policies_of_inbounds_and_outbounds_are_those_that_envoy_acts_by() {
             let mut kris = layout[part].as_array().unwrap().iter().filter_map(|part| part["kri"].as_str());
             kris.find(|kri| kri.starts_with(kind)).unwrap().to_owned()
         };
-        let (inbound, outbound) = (kri("inbounds", "kri_dp_"), kri("outbounds", "kri_msvc_"));
+        let inbound = kri("inbounds", "kri_dp_");
+        let outbound = kri("outbounds", "kri_msvc_");
         let by_name = get(&format!("{own}/_inbounds/{inbound}/_policies")).json();
         let found = timeouts(&by_name);
         let conf_of =

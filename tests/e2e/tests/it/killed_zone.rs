@@ -9,7 +9,7 @@ use tempfile::tempdir;
 use crate::federated::joining;
 
 const KILLS: usize = 20;
-/// What other zones may get: about calls to a service of the zone.
+/// Name of the policies that other zones may get: about calls to a service of the zone.
 const LAWFUL: &str = "lawful";
 
 /// A policy, without its name.
@@ -79,7 +79,7 @@ fn of_west(control_plane: &ControlPlane) -> Vec<String> {
 }
 
 #[test]
-fn policies_of_a_zone_that_is_killed_again_and_again_have_no_effect_in_others_beyond_calls_to_its_services() {
+fn policies_of_a_killed_zone_affect_others_only_in_calls_to_it() {
     let dirs = [tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap()];
     let port = own_port().unwrap();
     let of_global = Setup::default()

@@ -1,7 +1,7 @@
 //! Programs whose log is not read, or cannot be written: they work as before, and count what is lost.
 
 use e2e::{
-    ControlPlane, Log, Setup, eventually,
+    ControlPlane, OutputReader, Setup, eventually,
     proxy::{Options, RunningProxy, own_address},
     service::dataplane,
 };
@@ -29,7 +29,7 @@ fn lost_lines(control_plane: &ControlPlane, reason: &str) -> u64 {
 
 #[test]
 fn a_control_plane_whose_log_cannot_be_written_stores_serves_and_ends() {
-    for log in [Log::ReaderGone, Log::DiskFull] {
+    for log in [OutputReader::ReaderGone, OutputReader::DiskFull] {
         let dir = tempfile::tempdir().unwrap();
         let mut control_plane = ControlPlane::start(dir.path(), Setup { log, ..Setup::default() }).unwrap();
         assert!(lost_lines(&control_plane, "write_failed") > 0, "{log:?}");
@@ -46,7 +46,8 @@ fn a_control_plane_whose_log_cannot_be_written_stores_serves_and_ends() {
 #[test]
 fn a_control_plane_whose_log_is_not_read_stores_serves_and_ends() {
     let dir = tempfile::tempdir().unwrap();
-    let setup = Setup { log: Log::Unread, ..Setup::default() }.with("KUMA_GENERAL_LOG_LEVEL", "debug");
+    let setup =
+        Setup { log: OutputReader::Unread, ..Setup::default() }.with("KUMA_GENERAL_LOG_LEVEL", "debug");
     let mut control_plane = ControlPlane::start(dir.path(), setup).unwrap();
     for _ in 0..CONNECTIONS {
         // A client of its own has a connection of its own, whose end is a line.
@@ -61,7 +62,7 @@ fn a_control_plane_whose_log_is_not_read_stores_serves_and_ends() {
 fn an_agent_whose_log_reader_is_gone_starts_envoy_again_and_ends() {
     let world = World::start(Setup::default());
     let own = dataplane("web", "web", own_address(), "http", (own_address(), 9000).into());
-    let options = Options { log: Log::ReaderGone, ..Options::default() };
+    let options = Options { log: OutputReader::ReaderGone, ..Options::default() };
     let mut proxy = RunningProxy::start(&world.control_plane, &own, &options).unwrap();
     let crashed = children(proxy.pid());
     for pid in &crashed {

@@ -14,7 +14,7 @@ use e2e::{
     service::{Service, dataplane},
 };
 use serde_json::{Value, json};
-use testkit::collector::{Collector, Measured};
+use testkit::collector::{Collector, MetricKind};
 
 use crate::world::{UNIFIED, World, answered_by, by_reference, client};
 
@@ -62,7 +62,8 @@ struct Scraped {
 
 impl Scraped {
     fn start(world: &World, name: &'static str, variables: &[(&str, &str)]) -> Scraped {
-        let (address, app) = (own_address(), (own_address(), 9001).into());
+        let address = own_address();
+        let app = (own_address(), 9001).into();
         let app = Service::start(name, "http", app).unwrap();
         let proxy = world.proxy_with(&dataplane(name, name, address, "http", app.address), variables);
         Scraped { name, proxy, address, _app: app }
@@ -83,7 +84,8 @@ fn is_there(prometheus: &Prometheus, proxy: &Scraped, series: &str) {
 #[test]
 fn a_mesh_metric_is_scraped_and_sent_and_keeps_envoy_small() {
     let world = World::start(Setup::default());
-    let (orders, collector) = (orders(), Collector::start().unwrap());
+    let orders = orders();
+    let collector = Collector::start().unwrap();
     let applications = json!([
         {"name": "shop", "address": orders.ip().to_string(), "port": orders.port()},
         // Nothing listens there.
@@ -138,7 +140,7 @@ fn a_mesh_metric_is_scraped_and_sent_and_keeps_envoy_small() {
 }
 
 fn the_collector_gets_them(collector: &Collector) {
-    let has = |scope: &str, metric: &str, kind: Measured, attribute: (&str, &str)| {
+    let has = |scope: &str, metric: &str, kind: MetricKind, attribute: (&str, &str)| {
         let (name, value) = attribute;
         collector.points().iter().any(|point| {
             point.scope == scope
@@ -149,10 +151,10 @@ fn the_collector_gets_them(collector: &Collector) {
         })
     };
     for (scope, metric, kind, attribute) in [
-        ("shop", "orders", Measured::Sum, ("kind", "book")),
-        ("", "envoy_cluster_upstream_rq_total", Measured::Sum, ("envoy_cluster_name", "self_main")),
-        ("", "envoy_cluster_upstream_rq_time", Measured::Histogram, ("kuma.proxy_role", "sidecar")),
-        ("", "envoy_server_live", Measured::Gauge, ("dataplane", "older")),
+        ("shop", "orders", MetricKind::Sum, ("kind", "book")),
+        ("", "envoy_cluster_upstream_rq_total", MetricKind::Sum, ("envoy_cluster_name", "self_main")),
+        ("", "envoy_cluster_upstream_rq_time", MetricKind::Histogram, ("kuma.proxy_role", "sidecar")),
+        ("", "envoy_server_live", MetricKind::Gauge, ("dataplane", "older")),
     ] {
         let what = format!("{metric} at the collector");
         eventually(&what, || has(scope, metric, kind, attribute)).unwrap();

@@ -146,7 +146,8 @@ impl Scraped {
     ) -> Scraped {
         let address = own_address();
         let metrics = SocketAddr::from((address, 9000));
-        let (at, shop) = (metrics.to_string(), format!("shop=http://{orders}/metrics"));
+        let at = metrics.to_string();
+        let shop = format!("shop=http://{orders}/metrics");
         let mut variables = vec![
             ("KUMA_DATAPLANE_RUNTIME_METRICS_ADDRESS", at.as_str()),
             ("KUMA_DATAPLANE_RUNTIME_METRICS_APPLICATIONS", shop.as_str()),
@@ -173,7 +174,7 @@ impl Scraped {
         assert_eq!(answered_by(self.address, 10002), "dotted");
     }
 
-    /// What the proxy has that could have been meant, or else what happened to it.
+    /// Metrics of the proxy that could have been meant, or else the proxy's log.
     fn alike(&self, metric: &str) -> String {
         let page = e2e::Client::new(format!("http://{}", self.metrics)).get("/metrics");
         let family = metric.split('_').take(2).collect::<Vec<_>>().join("_");
@@ -187,9 +188,10 @@ impl Scraped {
 }
 
 #[test]
-fn prometheus_finds_every_series_of_proxies_with_older_with_unified_and_with_both_names() {
+fn prometheus_finds_every_series_under_legacy_unified_and_both_names() {
     let world = World::start(Setup::default());
-    let (apps, orders) = (own_address(), application());
+    let apps = own_address();
+    let orders = application();
     let _apps = [
         Service::start("main", "http", (apps, 9001).into()).unwrap(),
         Service::start("dotted", "http", (apps, 9002).into()).unwrap(),

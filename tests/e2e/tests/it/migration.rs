@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::world::{UNIFIED, World, answered_by, by_reference, client, load, load_answered};
 
-/// Whom a MeshSubset of one service stands for may do this.
+/// Permission by MeshSubset: `friend` may call, `foe` may not.
 fn permissions() -> serde_json::Value {
     let entry = |service: &str, action: &str| {
         json!({"targetRef": {"kind": "MeshSubset", "tags": {"kuma.io/service": service}},
@@ -20,7 +20,7 @@ fn permissions() -> serde_json::Value {
 }
 
 #[test]
-fn names_are_flipped_under_load_without_a_failed_request_and_permissions_stay() {
+fn names_are_flipped_under_load_without_a_failure_and_permissions_stay() {
     let world = World::start(Setup::default());
     world.put("/meshes/default/meshtrafficpermissions/every-client", &permissions());
     let (address, app) =

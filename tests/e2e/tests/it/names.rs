@@ -1,16 +1,17 @@
-//! What a running Envoy calls things, read from its live configuration and its live statistics.
+//! Names of resources and statistics in a running Envoy, read from its live configuration and its live
+//! statistics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use e2e::proxy::RunningProxy;
 use serde_json::Value;
 
-/// What stands in a column that a listener has nothing for.
+/// Entry of a column that a listener has nothing for.
 pub const NOTHING: &str = "-";
 
 /// Every name that belongs to one listener.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Row {
+pub struct ListenerNames {
     pub listener: String,
     pub listener_stats: String,
     pub cluster: String,
@@ -23,12 +24,12 @@ pub struct Row {
     pub permissions: String,
 }
 
-impl Row {
+impl ListenerNames {
     /// From the columns in the order above.
-    pub fn of(columns: [&str; 8]) -> Row {
+    pub fn of(columns: [&str; 8]) -> ListenerNames {
         let [listener, listener_stats, cluster, cluster_stats, ..] = columns.map(str::to_owned);
         let [.., route_configuration, virtual_host, filter, permissions] = columns.map(str::to_owned);
-        Row {
+        ListenerNames {
             listener,
             listener_stats,
             cluster,
@@ -41,12 +42,12 @@ impl Row {
     }
 
     /// The same things when all of them have one name.
-    pub fn all_named(&self, name: &str) -> Row {
+    pub fn all_named(&self, name: &str) -> ListenerNames {
         let rename = |column: &str, named: String| {
             if column == NOTHING { NOTHING.to_owned() } else { named }
         };
         let (protocol, _) = self.filter.split_once(' ').unwrap();
-        Row {
+        ListenerNames {
             listener: name.to_owned(),
             listener_stats: name.to_owned(),
             cluster: name.to_owned(),
@@ -60,7 +61,7 @@ impl Row {
 
     /// The statistic that grows when traffic passes, for each family the row has names in.
     pub fn counters(&self) -> Vec<String> {
-        let Row { listener_stats, cluster_stats, permissions, .. } = self;
+        let ListenerNames { listener_stats, cluster_stats, permissions, .. } = self;
         let (protocol, prefix) = self.filter.split_once(' ').unwrap();
         let mut counters = vec![
             format!("listener.{listener_stats}.downstream_cx_total"),
@@ -82,7 +83,7 @@ impl Row {
 /// Everything with a name in one Envoy.
 #[derive(Debug)]
 pub struct Live {
-    pub rows: BTreeSet<Row>,
+    pub rows: BTreeSet<ListenerNames>,
     pub clusters: BTreeSet<String>,
     /// Of clusters that the control plane sent to Envoy.
     pub endpoints: BTreeSet<String>,
@@ -185,7 +186,7 @@ impl Dump {
 }
 
 /// One row, or one for each of the filter chains that differ.
-fn rows(listener: &Value, clusters: &BTreeMap<String, Value>) -> Vec<Row> {
+fn rows(listener: &Value, clusters: &BTreeMap<String, Value>) -> Vec<ListenerNames> {
     let listener_stats = match listener["stat_prefix"].as_str() {
         Some(prefix) => prefix.to_owned(),
         None => {
@@ -198,7 +199,7 @@ fn rows(listener: &Value, clusters: &BTreeMap<String, Value>) -> Vec<Row> {
     let row = |chain: &Value| {
         let [filter, cluster, route_configuration, virtual_host, permissions] = filters(chain);
         let told = clusters.get(&cluster).unwrap_or_else(|| panic!("no cluster {cluster}"));
-        Row {
+        ListenerNames {
             listener: text(listener, "name"),
             listener_stats: listener_stats.clone(),
             cluster_stats: told["alt_stat_name"].as_str().unwrap_or(&cluster).to_owned(),

@@ -14,7 +14,7 @@ use e2e::{
 use serde_json::{Value, json};
 
 use crate::{
-    names::{Live, NOTHING, Row},
+    names::{ListenerNames, Live, NOTHING},
     world::{UNIFIED, UNIFIED_ALIAS, World, answered_by, by_reference, by_tags, client, client_with},
 };
 
@@ -137,14 +137,14 @@ impl Mode {
     }
 }
 
-fn expected(case: &Case, mode: Mode, address: Ipv4Addr, ports: [u16; 2]) -> Row {
+fn expected(case: &Case, mode: Mode, address: Ipv4Addr, ports: [u16; 2]) -> ListenerNames {
     let plain = address.to_string();
     let [six, seven] = ports.map(|port| port.to_string());
     let filled = case.legacy.map(|name| {
         let name = name.replace("{a}", &plain).replace("{s}", &plain.replace('.', "_"));
         name.replace("{6}", &six).replace("{7}", &seven)
     });
-    let legacy = Row::of(filled.each_ref().map(String::as_str));
+    let legacy = ListenerNames::of(filled.each_ref().map(String::as_str));
     match (mode, case.unified) {
         (Mode::Legacy, _) | (_, []) => legacy,
         (_, [name, cluster @ ..]) => {
@@ -234,7 +234,8 @@ struct Scene {
 impl Scene {
     fn set() -> Scene {
         let world = World::start(Setup::default());
-        let (address, workload) = (own_address(), own_address());
+        let address = own_address();
+        let workload = own_address();
         let ports = ports_with_ipv6();
         let app = |(name, port): (&str, u16)| {
             let protocol = if name == "queue" { "tcp" } else { "http" };
@@ -306,13 +307,13 @@ impl Scene {
 
 /// Every name in use is in the table, and everything in the table is in use.
 #[track_caller]
-fn check_names(proxy: &RunningProxy, rows: &[(&str, Row)], mode: Mode) -> Live {
+fn check_names(proxy: &RunningProxy, rows: &[(&str, ListenerNames)], mode: Mode) -> Live {
     let live = Live::of(proxy);
     for (what, row) in rows {
         assert!(live.rows.contains(row), "{mode:?}, {what}: no {row:#?}\namong {:#?}", live.rows);
     }
     assert_eq!(live.rows.len(), rows.len(), "{mode:?}: more than the table has: {:#?}", live.rows);
-    let all = |pick: fn(&Row) -> &String| -> BTreeSet<String> {
+    let all = |pick: fn(&ListenerNames) -> &String| -> BTreeSet<String> {
         rows.iter().map(|(_, row)| pick(row)).filter(|name| *name != NOTHING).cloned().collect()
     };
     let bootstrap = BOOTSTRAP.map(|pair| mode.of(pair).to_owned());
@@ -404,7 +405,7 @@ fn passthrough_is_named_by_version_and_direction() {
                 assert!(live.stats.contains_key(&counter), "{mode:?}, {what}: no {counter}");
             }
         }
-        let is_passthrough = |row: &&Row| row.listener.contains("passthrough");
+        let is_passthrough = |row: &&ListenerNames| row.listener.contains("passthrough");
         assert_eq!(live.rows.iter().filter(is_passthrough).count(), rows.len(), "{:#?}", live.rows);
         let heard = call_tcp(Ipv4Addr::LOCALHOST, ports[0], "hello").unwrap_or_default();
         let name = mode.of(("inbound_passthrough_ipv4", "self_passthrough_ipv4_inbound"));

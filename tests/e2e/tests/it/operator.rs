@@ -1,4 +1,4 @@
-//! What an operator meets on a bare machine: first start, restarts, full disks, lost databases.
+//! Operations on a bare machine: first start, restarts, full disks, lost databases.
 
 use std::{fs, io::Write, process::Command, thread};
 
@@ -113,7 +113,7 @@ fn a_full_disk_answers_503_and_leaves_nothing_half_written() {
 }
 
 #[test]
-fn a_full_disk_ends_readiness_and_not_life_and_space_brings_readiness_back() {
+fn a_full_disk_ends_readiness_and_not_life_until_there_is_space() {
     let dir = tempfile::tempdir().unwrap();
     let control_plane = ControlPlane::start(dir.path(), Setup::default().on_a_disk_of("4m")).unwrap();
     let health = control_plane.diagnostics();
@@ -139,7 +139,7 @@ fn a_full_disk_ends_readiness_and_not_life_and_space_brings_readiness_back() {
 }
 
 #[test]
-fn a_control_plane_killed_on_a_full_disk_starts_again_and_says_that_it_cannot_write() {
+fn a_control_plane_killed_on_a_full_disk_starts_and_cannot_write() {
     let dir = tempfile::tempdir().unwrap();
     let mut control_plane = ControlPlane::start(dir.path(), Setup::default()).unwrap();
     let own = dataplane("web", "web", own_address(), "http", (own_address(), 9000).into());
@@ -224,7 +224,7 @@ fn exporting_what_is_not_there_fails_and_creates_nothing() {
 }
 
 #[test]
-fn without_postgresql_reads_are_marked_as_stale_and_writes_are_503_until_it_is_back() {
+fn without_postgresql_reads_are_marked_stale_and_writes_are_503() {
     let mut postgres = Postgres::start().unwrap();
     let database = postgres.create_database("lost").unwrap();
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -271,9 +271,10 @@ fn without_postgresql_reads_are_marked_as_stale_and_writes_are_503_until_it_is_b
     assert_eq!(connected(), Some(1.0), "{}", proxy.log());
 }
 
-/// What a control plane without its database answers.
+/// Checks the answers of a control plane without its database.
 fn assert_stale(control_plane: &ControlPlane) {
-    let (client, path) = (control_plane.client(), "/meshes/default/meshtimeouts/before");
+    let client = control_plane.client();
+    let path = "/meshes/default/meshtimeouts/before";
     eventually("reads to be marked", || client.get(path).is_ok_and(|a| a.header("warning").is_some()))
         .unwrap();
     let answer = client.get(path).unwrap();

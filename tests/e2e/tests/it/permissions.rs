@@ -1,4 +1,4 @@
-//! Who may call whom, enforced by real Envoys and counted under the names of either scheme.
+//! Permissions, enforced by real Envoys and counted under the names of either scheme.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -86,7 +86,8 @@ impl Line {
 }
 
 fn answer(stream: TcpStream, heard: &AtomicUsize) {
-    let (mut stream, mut line) = (BufReader::new(stream), String::new());
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
     while stream.read_line(&mut line).is_ok_and(|length| length > 0) {
         heard.fetch_add(1, Ordering::SeqCst);
         // A client that hangs up early asks again.
@@ -95,9 +96,9 @@ fn answer(stream: TcpStream, heard: &AtomicUsize) {
     }
 }
 
-/// What a client may do with both ports of a server, and what is counted for one call each.
+/// Right of a client at both ports of a server, as it is counted for one call each.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Verdict {
+enum CountedRight {
     Allowed,
     Denied,
     AllowedWithShadowDeny,
@@ -134,9 +135,9 @@ impl Scene {
         let scene = Scene { world, servers, clients, line, _web: web };
         // Every service may call every other, so that what is refused afterwards is refused by permissions.
         scene.become_as(&[
-            ("friend", Verdict::Allowed),
-            ("foe", Verdict::Allowed),
-            ("shady", Verdict::Allowed),
+            ("friend", CountedRight::Allowed),
+            ("foe", CountedRight::Allowed),
+            ("shady", CountedRight::Allowed),
         ]);
         scene
     }
@@ -149,8 +150,8 @@ impl Scene {
         call(address, if server == 0 { 10001 } else { 10003 }).ok().map(|answer| answer.status)
     }
 
-    /// Whether a line comes back, or the connection is cut before a single byte does; neither when it is
-    /// merely silent, and neither when something else comes back.
+    /// `Some(true)` if a line comes back, `Some(false)` if the connection is cut before a single byte does;
+    /// `None` when it is merely silent, or something else comes back.
     ///
     /// The server's Envoy cuts the connection between the proxies. As Envoy has read everything by then, it
     /// closes with FIN, and so does the client's proxy towards its application: that sees the end of the
@@ -172,10 +173,10 @@ impl Scene {
     }
 
     /// Waits until the verdicts hold, then makes one call each and looks at what was counted.
-    fn become_as(&self, verdicts: &[(&str, Verdict)]) {
+    fn become_as(&self, verdicts: &[(&str, CountedRight)]) {
         for (name, verdict) in verdicts {
             let (_, _, address) = self.clients.iter().find(|(client, ..)| client == name).unwrap();
-            let status = if *verdict == Verdict::Denied { 403 } else { 200 };
+            let status = if *verdict == CountedRight::Denied { 403 } else { 200 };
             for (index, server) in self.servers.iter().enumerate() {
                 let what = format!("{name} to be {verdict:?} by server {index}");
                 let holds = || {
@@ -192,24 +193,26 @@ impl Scene {
         }
     }
 
-    /// What one call of each kind is counted as, if both count the same and the application heard of it
-    /// exactly when it was let in.
-    fn counted(&self, address: Ipv4Addr, index: usize) -> Option<Verdict> {
+    /// Verdict that one call of each kind is counted as, if both count the same and the application heard of
+    /// it exactly when it was let in.
+    fn counted(&self, address: Ipv4Addr, index: usize) -> Option<CountedRight> {
         let server = &self.servers[index];
-        let (before, heard) = (server.counts(), self.line.heard());
+        let before = server.counts();
+        let heard = self.line.heard();
         Scene::http_status(address, index)?;
         Scene::line_passes(address, index)?;
-        let (after, heard) = (server.counts(), self.line.heard() - heard);
+        let after = server.counts();
+        let heard = self.line.heard() - heard;
         let [http, tcp] = [0, 1].map(|port: usize| {
             let grown: Vec<u64> = (0..4).map(|count| after[port][count] - before[port][count]).collect();
             match grown[..] {
-                [1, 0, _, 0] => Some(Verdict::Allowed),
-                [0, 1, _, _] => Some(Verdict::Denied),
-                [1, 0, 0, 1] => Some(Verdict::AllowedWithShadowDeny),
+                [1, 0, _, 0] => Some(CountedRight::Allowed),
+                [0, 1, _, _] => Some(CountedRight::Denied),
+                [1, 0, 0, 1] => Some(CountedRight::AllowedWithShadowDeny),
                 _ => None,
             }
         });
-        let passed_on = usize::from(tcp != Some(Verdict::Denied));
+        let passed_on = usize::from(tcp != Some(CountedRight::Denied));
         http.filter(|http| Some(*http) == tcp && heard == passed_on)
     }
 }
@@ -225,8 +228,8 @@ fn service(name: &str) -> Value {
 }
 
 #[test]
-fn denied_calls_are_refused_and_shadow_denied_ones_pass_and_both_are_counted_by_name() {
-    use Verdict::{Allowed, AllowedWithShadowDeny, Denied};
+fn denied_calls_fail_shadow_denied_ones_pass_and_both_are_counted() {
+    use CountedRight::{Allowed, AllowedWithShadowDeny, Denied};
     let scene = Scene::set();
     let any_client = json!({"kind": "Mesh"});
     scene.permit(

@@ -34,7 +34,7 @@ fn serve(world: &World, service: &str) -> (Service, RunningProxy) {
     (app, proxy)
 }
 
-/// What a command said on both streams, and its exit code.
+/// Output of a command on both streams, and its exit code.
 fn said(output: &Output) -> (String, Option<i32>) {
     let both = [&output.stderr[..], &output.stdout[..]].concat();
     (String::from_utf8(both).unwrap(), output.status.code())
@@ -113,7 +113,7 @@ fn offers(proxy: &RunningProxy, services: &[&str]) {
     .unwrap_or_else(|error| panic!("{error}: {found:?} instead of {expected:?}"));
 }
 
-/// Whether a listener of the proxy is at the virtual address of a service.
+/// True if a listener of the proxy is at the virtual address of a service.
 fn listens(proxy: &RunningProxy, address: Ipv4Addr) -> bool {
     proxy.admin("/listeners").unwrap().contains(&format!("{address}:8080"))
 }

@@ -27,7 +27,8 @@ struct Member {
 }
 
 fn member(world: &World, number: usize) -> Member {
-    let (name, address) = (format!("s{number}"), own_address());
+    let name = format!("s{number}");
+    let address = own_address();
     let app = Service::start(&name, "http", (own_address(), 9000).into()).unwrap();
     let mut own = dataplane(&name, &name, address, "http", app.address);
     own["networking"]["inbound"][0]["tags"]["version"] = json!(VERSIONS[number % 2]);
@@ -47,7 +48,9 @@ fn member(world: &World, number: usize) -> Member {
 /// A permission of either form about some services and some clients.
 fn permission(rng: &mut StdRng, name: &str) -> Value {
     let mut service = || format!("s{}", rng.random_range(0..=SERVICES));
-    let (server, client, other) = (service(), service(), service());
+    let server = service();
+    let client = service();
+    let other = service();
     let version = VERSIONS[rng.random_range(0..2)];
     let target = match rng.random_range(0..6) {
         0 => json!({"kind": "MeshSubset", "tags": {"version": version}}),
@@ -82,7 +85,7 @@ fn permit(world: &World, seed: u64) {
     }
 }
 
-/// Whether one may call the other, as the control plane says.
+/// True if one may call the other, as the control plane says.
 fn allowed(world: &World, from: &str, to: &str) -> bool {
     let path = format!("/meshes/default/_access?from={from}&to={to}");
     let answer = world.control_plane.client().get(&path).unwrap();
@@ -114,7 +117,8 @@ fn what_is_trimmed_is_refused_by_real_envoys_and_what_is_not_is_answered() {
     enforcing["labels"] = json!({"reachability.kuma.io/mode": "enforce"});
     world.put("/meshes/default", &enforcing);
     let members: Vec<Member> = (0..SERVICES).map(|number| member(&world, number)).collect();
-    let (mut answered, mut refused) = (0, 0);
+    let mut answered = 0;
+    let mut refused = 0;
     for seed in 1..=SEEDS {
         permit(&world, seed);
         for client in &members {

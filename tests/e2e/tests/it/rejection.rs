@@ -1,4 +1,4 @@
-//! What a proxy refuses is seen by the operator, with Envoy's words and the resource to blame, and stops
+//! Rejections by a proxy are seen by the operator, with Envoy's words and the resource to blame, and stop
 //! nothing else.
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -24,7 +24,7 @@ fn outside(address: Ipv4Addr, authority: Option<&str>) -> Value {
     json!({"type": "MeshExternalService", "mesh": "default", "name": "outside", "spec": spec})
 }
 
-/// What `kumactl proxy status` says of one proxy: the exit code, and its words.
+/// Exit code and output of `kumactl proxy status` for one proxy.
 fn status(kumactl: &Kumactl, proxy: &str) -> (Option<i32>, String) {
     let output = kumactl.run(&["proxy", "status", proxy]).unwrap();
     let words = [output.stdout, output.stderr].concat();
@@ -94,7 +94,7 @@ fn what_envoy_refuses_is_told_with_its_reason_and_stops_no_other_change() {
 }
 
 #[test]
-fn a_listener_that_cannot_be_opened_is_told_with_its_resource_and_the_others_work() {
+fn a_listener_that_cannot_open_is_reported_and_the_others_work() {
     let world = World::start(Setup::default());
     let kumactl = Kumactl::of(&world.control_plane).unwrap();
     let _servers = [world.service("web-1", "web", "http"), world.service("blocked-1", "blocked", "http")];
@@ -123,7 +123,8 @@ fn a_listener_that_cannot_be_opened_is_told_with_its_resource_and_the_others_wor
 fn an_inbound_whose_port_is_taken_is_not_ready_and_not_called() {
     let world = World::start(Setup::default());
     let _served = world.service("web-1", "web", "http");
-    let (address, app) = (own_address(), own_address());
+    let address = own_address();
+    let app = own_address();
     let _app = Service::start("web-2", "http", (app, 9000).into()).unwrap();
     let somebody = TcpListener::bind((address, 8080)).unwrap();
     let blocked = world.proxy(&dataplane("web-2", "web", address, "http", (app, 9000).into()));

@@ -18,7 +18,7 @@ use crate::federated::Federation;
 
 const ADDRESS: &str = "KUMA_MULTIZONE_ZONE_GLOBAL_ADDRESS";
 
-/// What connects to it reaches a port of this machine, as long as the test wants.
+/// TCP relay to a port of this machine, as long as the test wants.
 pub struct Relay {
     port: u16,
     shared: Arc<Shared>,
@@ -36,7 +36,7 @@ struct Shared {
 struct Pair {
     near: TcpStream,
     far: TcpStream,
-    /// Whether what is sent on it is lost. A connection that has lost bytes stays so.
+    /// Loses all bytes sent while set. A connection that has lost bytes stays so.
     is_silent: Arc<AtomicBool>,
 }
 
@@ -104,7 +104,8 @@ impl Shared {
         let is_silent = Arc::new(AtomicBool::new(self.is_silent.load(Ordering::SeqCst)));
         for (from, to) in [(&near, &far), (&far, &near)] {
             from.set_nodelay(true).unwrap();
-            let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            let from = from.try_clone().unwrap();
+            let to = to.try_clone().unwrap();
             let is_silent = is_silent.clone();
             thread::spawn(move || pump(from, to, &is_silent));
         }

@@ -50,7 +50,7 @@ fn is_answered_by(name: &str, address: Ipv4Addr) {
 }
 
 #[test]
-fn a_route_comes_changes_and_goes_without_losing_a_request_in_both_schemes_of_names() {
+fn a_route_comes_changes_and_goes_without_losing_a_request() {
     let world = World::start(Setup::default());
     let _first = world.service("first-1", "first", "http");
     let _second = world.service("second-1", "second", "http");

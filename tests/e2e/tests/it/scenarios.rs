@@ -19,32 +19,32 @@ use serde_json::{Value, json};
 
 use crate::{
     federated::{EGRESS, Federation, INGRESS, by_name, of_zone, zone_proxy},
-    scenarios::live::{Place, Scheme, Target},
+    scenarios::live::{NamedDestination, ProxyListener, Scheme},
     world::{UNIFIED, World, answered_by, client_with, mesh},
 };
 
-const BACKEND_EAST: Target = Target {
+const BACKEND_EAST: NamedDestination = NamedDestination {
     unified: "kri_msvc_default_east__backend_main",
     legacy: "default_backend__east_msvc_8080",
     sni: "a1d9f6e8b5930fbfd.backend.8080.default.ms",
 };
-const BACKEND_WEST: Target = Target {
+const BACKEND_WEST: NamedDestination = NamedDestination {
     unified: "kri_msvc_default_west__backend_main",
     legacy: "default_backend__west_msvc_8080",
     sni: "ae69492141aad8ba7.backend.8080.default.ms",
 };
-const EVERYWHERE: Target = Target {
+const EVERYWHERE: NamedDestination = NamedDestination {
     unified: "kri_mzsvc_default___everywhere_main",
     legacy: "default_everywhere___mzsvc_8080",
     sni: "a6dbd24d8cbf197be.everywhere.8080.default.mzms",
 };
-const OUTSIDE: Target = Target {
+const OUTSIDE: NamedDestination = NamedDestination {
     unified: "kri_extsvc_default___outside_9000",
     legacy: "default_outside___extsvc_9000",
     sni: "ac055664892d2a7e7.outside.9000.default.mes",
 };
 /// The same in a zone that has no global control plane.
-const OUTSIDE_OF_EAST: Target = Target {
+const OUTSIDE_OF_EAST: NamedDestination = NamedDestination {
     unified: "kri_extsvc_default_east__outside_9000",
     legacy: "default_outside__east_extsvc_9000",
     ..OUTSIDE
@@ -57,7 +57,7 @@ fn everywhere() -> Value {
         "ports": [{"name": "main", "port": 8080, "appProtocol": "http"}]}})
 }
 
-/// How `everywhere` is balanced.
+/// Load balancing of `everywhere`.
 fn balanced(locality: &Value) -> Value {
     let to = json!([{"targetRef": {"kind": "MeshMultiZoneService", "name": "everywhere"},
         "default": {"localityAwareness": locality}}]);
@@ -148,7 +148,7 @@ impl Zones {
     }
 
     /// The statistic that grows whenever a destination answers.
-    fn answers_of(&self, target: Target) -> String {
+    fn answers_of(&self, target: NamedDestination) -> String {
         format!("cluster.{}.upstream_cx_rx_bytes_total", self.federation.named(target.unified, target.legacy))
     }
 
@@ -158,7 +158,8 @@ impl Zones {
 
     /// `everywhere` is called in the client's zone; where a policy says so, in all zones alike.
     fn everywhere_is_near_and_where_wanted_everywhere(&self) {
-        let (east, west) = (self.east.at(), self.west.at());
+        let east = self.east.at();
+        let west = self.west.at();
         answered_by_all(east, 10002, &["backend-east"]);
         answered_by_all(west, 10002, &["backend-west"]);
         let path = "/meshes/default/meshloadbalancingstrategies/balance";
@@ -176,10 +177,10 @@ impl Zones {
         assert_eq!(answered_by(west.at(), 10001), "backend-east");
         self.everywhere_is_near_and_where_wanted_everywhere();
 
-        let client = Place::client(&east.client.0, east.at());
+        let client = ProxyListener::client(&east.client.0, east.at());
         scheme.calls(client, 10001, BACKEND_WEST);
         scheme.calls(client, 10002, EVERYWHERE);
-        let gate = Place::zone_proxy(&west.gate.0, west.gate.1, INGRESS);
+        let gate = ProxyListener::zone_proxy(&west.gate.0, west.gate.1, INGRESS);
         scheme.passes_on(gate, BACKEND_WEST);
         scheme.passes_on(gate, EVERYWHERE);
         scheme.has_no_other_names(client.proxy);
@@ -202,14 +203,14 @@ impl Zones {
         self.everywhere_is_near_and_where_wanted_everywhere();
     }
 
-    fn egresses_in_both_zones(&mut self, exit: Place<'_>, exit_west: &RunningProxy) {
+    fn egresses_in_both_zones(&mut self, exit: ProxyListener<'_>, exit_west: &RunningProxy) {
         let west = self.west.at();
         passes(west, 10001, exit_west, &self.answers_of(BACKEND_EAST));
         assert_eq!(answered_by(west, 10003), "outside");
         self.everywhere_is_near_and_where_wanted_everywhere();
 
         let Zones { scheme, east, .. } = self;
-        let client = Place::client(&east.client.0, east.at());
+        let client = ProxyListener::client(&east.client.0, east.at());
         for (port, target) in [(10001, BACKEND_WEST), (10002, EVERYWHERE), (10003, OUTSIDE)] {
             scheme.calls(client, port, target);
         }
@@ -237,22 +238,23 @@ fn two_zones(unified: bool) {
     let east = zones.federation.egress_at("east");
     zones.an_egress_in_one_zone(&east.0, &app);
     let west = zones.federation.egress("west");
-    zones.egresses_in_both_zones(Place::zone_proxy(&east.0, east.1, EGRESS), &west);
+    zones.egresses_in_both_zones(ProxyListener::zone_proxy(&east.0, east.1, EGRESS), &west);
 }
 
 #[test]
-fn two_zones_call_each_other_through_ingresses_and_egresses_with_older_names() {
+fn two_zones_call_through_ingresses_and_egresses_with_legacy_names() {
     two_zones(false);
 }
 
 #[test]
-fn two_zones_call_each_other_through_ingresses_and_egresses_with_unified_names() {
+fn two_zones_call_through_ingresses_and_egresses_with_unified_names() {
     two_zones(true);
 }
 
 /// A zone without a global control plane: services are called directly, and what is outside through the egress.
 fn one_zone(unified: bool) {
-    let (scheme, variables) = (Scheme { unified }, if unified { vec![UNIFIED] } else { Vec::new() });
+    let scheme = Scheme { unified };
+    let variables = if unified { vec![UNIFIED] } else { Vec::new() };
     let world = World::start(Setup::default().with("KUMA_MULTIZONE_ZONE_NAME", "east"));
     world.put("/meshes/default", &routed(&json!({"zoneEgress": true})));
     let (_app, _backend, _) = world.service("backend-east", "backend", "http");
@@ -267,10 +269,14 @@ fn one_zone(unified: bool) {
     assert_eq!(answered_by(at, 10001), "backend-east");
     assert_eq!(answered_by(at, 10002), "outside");
 
-    let client = Place::client(&client, at);
-    scheme.calls(client, 10001, Target { sni: "a601e0c00295a9fbe.backend.8080.default.ms", ..BACKEND_EAST });
+    let client = ProxyListener::client(&client, at);
+    scheme.calls(
+        client,
+        10001,
+        NamedDestination { sni: "a601e0c00295a9fbe.backend.8080.default.ms", ..BACKEND_EAST },
+    );
     scheme.calls(client, 10002, OUTSIDE_OF_EAST);
-    scheme.leads_out(Place::zone_proxy(&exit, address, EGRESS), OUTSIDE_OF_EAST);
+    scheme.leads_out(ProxyListener::zone_proxy(&exit, address, EGRESS), OUTSIDE_OF_EAST);
     scheme.has_no_other_names(client.proxy);
     scheme.has_no_other_names(&exit);
 }

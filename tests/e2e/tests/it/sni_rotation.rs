@@ -28,7 +28,7 @@ fn other(zone: &str) -> &'static str {
     if zone == "east" { "west" } else { "east" }
 }
 
-/// Whether the listener that is in use has a chain for a value. Statistics do not tell: those of a chain that is gone
+/// True if the listener that is in use has a chain for a value. Statistics do not tell: those of a chain that is gone
 /// stay until its connections have ended.
 fn accepts(proxy: &RunningProxy, value: &str) -> bool {
     let listeners = dump(proxy, "ListenersConfigDump", "dynamic_listeners");
@@ -43,7 +43,7 @@ fn accepts(proxy: &RunningProxy, value: &str) -> bool {
 
 struct Rotation {
     federation: Federation,
-    /// Who calls `backend` of the other zone, by zone.
+    /// Clients of `backend` of the other zone, by zone.
     clients: [std::net::Ipv4Addr; 2],
     /// Zone proxies, by zone.
     zone_proxies: Vec<(&'static str, RunningProxy)>,
@@ -68,7 +68,7 @@ impl Rotation {
         world.control_plane.client().get(path).unwrap().json()
     }
 
-    /// What zone proxies of a zone, or of all, say of a value; nothing if it leads nowhere.
+    /// Usage of an SNI value at the zone proxies of a zone, or of all; nothing if it leads nowhere.
     fn usage(&self, zone: Option<&str>, value: &str) -> Value {
         self.get(zone, &format!("/meshes/default/_sni-usage?value={value}"))["items"][0].clone()
     }
@@ -77,7 +77,8 @@ impl Rotation {
     fn dialled(&self, zone: &str, format: &str) {
         let name = hashed_name("default", "backend", Some(zone), None);
         let path = format!("/meshes/default/meshservices/{name}");
-        let (expected, mut last) = (value(zone, format), Value::Null);
+        let expected = value(zone, format);
+        let mut last = Value::Null;
         eventually("the other zone to dial another value", || {
             last = self.get(Some(other(zone)), &path)["spec"]["ports"][0]["snis"].clone();
             last[0]["value"] == expected
@@ -158,7 +159,7 @@ impl Rotation {
 }
 
 #[test]
-fn snis_change_their_format_under_load_through_ingresses_and_back_through_egresses() {
+fn snis_change_format_under_load_through_ingresses_and_egresses() {
     let federation = Federation::start(&ZONES, true);
     let mut running = Vec::new();
     let mut zone_proxies = Vec::new();

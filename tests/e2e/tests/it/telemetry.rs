@@ -16,11 +16,12 @@ fn logs(backends: &Value) -> Value {
 }
 
 #[test]
-fn lines_reach_a_log_server_through_the_agent_and_spans_a_collector_once_it_is_known() {
+fn lines_reach_a_log_server_and_spans_a_collector_once_known() {
     let world = World::start(Setup::default());
     let _backend = world.service("backend-1", "backend", "http");
     let (_proxy, address) = client_with(&world, "web", &[by_reference("backend")], &[UNIFIED]);
-    let (lines, spans) = (Collector::of_lines().unwrap(), Collector::start().unwrap());
+    let lines = Collector::of_lines().unwrap();
+    let spans = Collector::start().unwrap();
     let format = json!({"type": "Plain", "plain": "%KUMA_TRAFFIC_DIRECTION% %KUMA_SOURCE_SERVICE% \
         %KUMA_DESTINATION_SERVICE% %RESPONSE_CODE%"});
     let tcp = json!({"address": lines.address.to_string(), "format": format});

@@ -20,7 +20,7 @@ use rustls::{
 };
 use serde_json::json;
 
-/// Who signs certificates of servers and clients.
+/// Authority that signs certificates of servers and clients.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate with its key, in PEM.
@@ -63,7 +63,7 @@ impl Authority {
     }
 }
 
-/// What a server asks of its clients.
+/// Requirements of a server for its clients.
 #[derive(Default)]
 pub struct Demands<'a> {
     /// A certificate of this authority.

@@ -12,7 +12,7 @@ use std::{
 
 use e2e::{eventually, service::call};
 
-/// How many calls of a lane show that it works.
+/// Calls of a lane after which it is known to work.
 const ENOUGH: usize = 20;
 
 /// Workers that call without end, one for each lane.
@@ -37,7 +37,8 @@ impl Traffic {
             let answer = || call(address, port).is_ok_and(|answer| answer.status == 200);
             eventually(&format!("an answer on {name}"), answer).unwrap();
             let lane = Arc::new(Lane { name, answered: AtomicUsize::new(0), failures: Mutex::default() });
-            let (stop, counting) = (traffic.stop.clone(), lane.clone());
+            let stop = traffic.stop.clone();
+            let counting = lane.clone();
             traffic.lanes.push(lane);
             traffic.workers.push(thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
@@ -67,7 +68,7 @@ impl Traffic {
         assert!(failures.is_empty(), "{meanwhile}: {failures:?}");
     }
 
-    /// What has failed since this was asked.
+    /// Failures since the last call of this function.
     pub fn failures(&self) -> Vec<String> {
         let of_lane = |lane: &Arc<Lane>| {
             let failures = std::mem::take(&mut *lane.failures.lock().unwrap());

@@ -76,7 +76,8 @@ fn traffic_that_is_not_the_meshs_passes_through_until_it_is_forbidden() {
     mesh.apply(BY_SERVICE);
     let client = mesh.machine("client-1", &http("client"));
     let outside = mesh.outside("outside", &[8000, 8001]);
-    let (v4, v6) = (IpAddr::from(outside.workload.v4), IpAddr::from(outside.workload.v6));
+    let v4 = IpAddr::from(outside.workload.v4);
+    let v6 = IpAddr::from(outside.workload.v6);
     let all = [(v4, 8000), (v4, 8001), (v6, 8000), (v6, 8001)];
     client.reaches("-4", "http://client.mesh/", "client-1");
     let put = |mode: &str, matches: Value| {
@@ -107,14 +108,15 @@ fn traffic_that_is_not_the_meshs_passes_through_until_it_is_forbidden() {
 }
 
 #[test]
-fn a_name_that_resolves_is_answered_by_its_service_while_others_come_and_go() {
+fn a_name_is_answered_by_its_service_while_others_come_and_go() {
     let Some(mut mesh) = Mesh::start() else { return };
     mesh.apply(BY_SERVICE);
     let _stable = mesh.machine("stable-1", &http("stable"));
     let client = mesh.machine("client-1", &http("client"));
     client.reaches("-4", "http://stable.mesh/", "stable-1");
     for round in 1..=3 {
-        let (name, service) = (format!("guest-{round}"), format!("guest{round}"));
+        let name = format!("guest-{round}");
+        let service = format!("guest{round}");
         let host = format!("{service}.mesh");
         assert!(!client.addresses("ahostsv4", &host).0, "{host} is not there yet");
         let calls = || {

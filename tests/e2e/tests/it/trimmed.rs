@@ -19,6 +19,7 @@ use e2e::{
     service::dataplane,
 };
 use serde_json::{Value, json};
+use testkit::build;
 
 use crate::{
     observed::few_statistics,
@@ -29,9 +30,9 @@ pub const BIND: (&str, &str) = ("KUMA_DATAPLANE_RUNTIME_BIND_OUTBOUNDS", "true")
 /// The mesh decides where no rule is about a client.
 const MESH: &str = "kri_m____default_";
 
-/// What became of a request.
+/// End of a request.
 #[derive(Debug, Clone, PartialEq)]
-enum Outcome {
+enum CallEnd {
     Answered,
     /// By the server: its permissions say so.
     Refused,
@@ -40,7 +41,7 @@ enum Outcome {
     Failed(String),
 }
 
-fn ask(to: SocketAddr) -> Outcome {
+fn ask(to: SocketAddr) -> CallEnd {
     let say = || {
         let mut socket = TcpStream::connect(to)?;
         socket.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -50,25 +51,24 @@ fn ask(to: SocketAddr) -> Outcome {
     };
     let answer: String = match say() {
         Ok(answer) => answer,
-        Err(error) => return Outcome::Failed(format!("{:?}", error.kind())),
+        Err(error) => return CallEnd::Failed(format!("{:?}", error.kind())),
     };
     let trimmed_by = answer.lines().find_map(|line| line.strip_prefix("x-kuma-trimmed-by: "));
     match (answer.split(' ').nth(1), trimmed_by) {
-        (Some("200"), _) => Outcome::Answered,
-        (Some("403"), Some(by)) => Outcome::Trimmed(by.to_owned()),
-        (Some("403"), None) => Outcome::Refused,
-        _ => Outcome::Failed(answer),
+        (Some("200"), _) => CallEnd::Answered,
+        (Some("403"), Some(by)) => CallEnd::Trimmed(by.to_owned()),
+        (Some("403"), None) => CallEnd::Refused,
+        _ => CallEnd::Failed(answer),
     }
 }
 
-fn mesh(stub: bool) -> Value {
-    let mut mesh = world::mesh("STRICT");
-    mesh["labels"] =
-        json!({"reachability.kuma.io/mode": "enforce", "reachability.kuma.io/stub": stub.to_string()});
-    mesh
+/// The mesh, with trimming.
+fn trimming(stub: &str) -> Value {
+    let mesh = build::mesh("default").services("Exclusive").authority("ca-1", "STRICT");
+    mesh.labels(&[("reachability.kuma.io/mode", "enforce"), ("reachability.kuma.io/stub", stub)]).json()
 }
 
-/// What happens to `client` at the proxies of a service.
+/// Allows or denies `client` at the proxies of a service.
 fn permission(name: &str, service: &str, client: &str, action: &str) -> Value {
     let from = json!([{"targetRef": {"kind": "MeshService", "name": client}, "default": {"action": action}}]);
     let top = json!({"kind": "MeshSubset", "tags": {"kuma.io/service": service}});
@@ -89,7 +89,7 @@ fn start(addresses: &str, hold: &str) -> World {
     let world = World::join(setup);
     world.put("/meshes/default", &world::mesh("STRICT"));
     permit(&world, "backend", "backend", "somebody", "Allow");
-    world.put("/meshes/default", &mesh(true));
+    world.put("/meshes/default", &trimming("true"));
     world
 }
 
@@ -99,7 +99,7 @@ fn client(world: &World) -> RunningProxy {
     world.proxy_with(&own, &[BIND, UNIFIED])
 }
 
-/// Where a service is offered.
+/// Virtual address of a service.
 pub fn address(world: &World, service: &str) -> SocketAddr {
     let mut found = None;
     eventually(&format!("a virtual address of {service}"), || {
@@ -115,8 +115,8 @@ pub fn address(world: &World, service: &str) -> SocketAddr {
 }
 
 #[track_caller]
-fn becomes(to: SocketAddr, expected: &Outcome) {
-    let mut last = Outcome::Answered;
+fn becomes(to: SocketAddr, expected: &CallEnd) {
+    let mut last = CallEnd::Answered;
     eventually("the answer to a call", || {
         last = ask(to);
         last == *expected
@@ -125,7 +125,7 @@ fn becomes(to: SocketAddr, expected: &Outcome) {
 }
 
 #[test]
-fn a_trimmed_call_is_answered_and_counted_where_there_is_a_stub_and_finds_nothing_elsewhere() {
+fn a_trimmed_call_is_counted_by_a_stub_and_finds_nothing_elsewhere() {
     let world = start("127.241.0.0/16", "100ms");
     let (_backend, _backend_proxy, _) = world.service("backend", "backend", "http");
     let (_line, _line_proxy, _) = world.service("line", "line", "tcp");
@@ -133,17 +133,16 @@ fn a_trimmed_call_is_answered_and_counted_where_there_is_a_stub_and_finds_nothin
     // Attempts are counted whatever else is left out.
     world.put("/meshes/default/meshmetrics/few", &few_statistics());
     let proxy = client(&world);
-    let (backend, line) = (address(&world, "backend"), address(&world, "line"));
-    becomes(backend, &Outcome::Trimmed(MESH.to_owned()));
-    becomes(line, &Outcome::Trimmed("kri_mtp_default_default__line_".to_owned()));
+    let backend = address(&world, "backend");
+    let line = address(&world, "line");
+    becomes(backend, &CallEnd::Trimmed(MESH.to_owned()));
+    becomes(line, &CallEnd::Trimmed("kri_mtp_default_default__line_".to_owned()));
 
     let count = |name: &str| proxy.stat(name).unwrap();
-    let (requests, connections) = (
-        "http.system_trimmed_outbound.downstream_rq_4xx",
-        "listener.system_trimmed_outbound.no_filter_chain_match",
-    );
+    let requests = "http.system_trimmed_outbound.downstream_rq_4xx";
+    let connections = "listener.system_trimmed_outbound.no_filter_chain_match";
     let before = (count(requests), count(connections));
-    assert_eq!(ask(backend), Outcome::Trimmed(MESH.to_owned()));
+    assert_eq!(ask(backend), CallEnd::Trimmed(MESH.to_owned()));
     let mut socket = TcpStream::connect(line).unwrap();
     socket.write_all(b"hello\n").unwrap();
     let ended = socket.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
@@ -152,12 +151,12 @@ fn a_trimmed_call_is_answered_and_counted_where_there_is_a_stub_and_finds_nothin
 
     // What is allowed is there, and what is not stays answered.
     permit(&world, "backend", "backend", "web", "Allow");
-    becomes(backend, &Outcome::Answered);
-    assert!(matches!(ask(line), Outcome::Trimmed(_)));
+    becomes(backend, &CallEnd::Answered);
+    assert!(matches!(ask(line), CallEnd::Trimmed(_)));
 
-    world.put("/meshes/default", &mesh(false));
-    becomes(line, &Outcome::Failed("ConnectionRefused".to_owned()));
-    assert_eq!(ask(backend), Outcome::Answered);
+    world.put("/meshes/default", &trimming("false"));
+    becomes(line, &CallEnd::Failed("ConnectionRefused".to_owned()));
+    assert_eq!(ask(backend), CallEnd::Answered);
 }
 
 /// Requests one after the other, each with the phase in which it began.
@@ -165,7 +164,7 @@ fn a_trimmed_call_is_answered_and_counted_where_there_is_a_stub_and_finds_nothin
 struct Load {
     phase: AtomicUsize,
     over: AtomicBool,
-    outcomes: Mutex<Vec<(usize, Outcome)>>,
+    outcomes: Mutex<Vec<(usize, CallEnd)>>,
 }
 
 impl Load {
@@ -178,14 +177,14 @@ impl Load {
     }
 
     /// Waits for so many outcomes of a phase that are like this.
-    fn wait(&self, phase: usize, count: usize, wanted: impl Fn(&Outcome) -> bool) {
+    fn wait(&self, phase: usize, count: usize, wanted: impl Fn(&CallEnd) -> bool) {
         let seen = || self.of(phase).iter().filter(|outcome| wanted(outcome)).count();
         eventually("requests", || seen() >= count).unwrap_or_else(|error| {
             panic!("{error}: in phase {phase} there were {:?}", summary(&self.of(phase)))
         });
     }
 
-    fn of(&self, phase: usize) -> Vec<Outcome> {
+    fn of(&self, phase: usize) -> Vec<CallEnd> {
         let outcomes = self.outcomes.lock().unwrap();
         let from = outcomes.partition_point(|(of, _)| *of < phase);
         outcomes[from..]
@@ -197,8 +196,8 @@ impl Load {
 }
 
 /// Outcomes without repetitions, with how many there were of each.
-fn summary(outcomes: &[Outcome]) -> Vec<(usize, Outcome)> {
-    let mut summary: Vec<(usize, Outcome)> = Vec::new();
+fn summary(outcomes: &[CallEnd]) -> Vec<(usize, CallEnd)> {
+    let mut summary: Vec<(usize, CallEnd)> = Vec::new();
     for outcome in outcomes {
         match summary.last_mut() {
             Some((count, last)) if last == outcome => *count += 1,
@@ -208,12 +207,12 @@ fn summary(outcomes: &[Outcome]) -> Vec<(usize, Outcome)> {
     summary
 }
 
-/// Whether a connection was lost while one listener took over a bound address from another.
-fn handed_over(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Failed(kind) if kind == "ConnectionReset" || kind == "ConnectionRefused")
+/// True for a connection lost while one listener took over a bound address from another.
+fn handed_over(outcome: &CallEnd) -> bool {
+    matches!(outcome, CallEnd::Failed(kind) if kind == "ConnectionReset" || kind == "ConnectionRefused")
 }
 
-/// How often a permission is opened and closed under load.
+/// Rounds of opening and closing a permission under load.
 const ROUNDS: usize = 6;
 
 #[test]
@@ -222,18 +221,19 @@ fn permissions_open_and_close_under_load_without_an_unexplained_failure() {
     let (_backend, _backend_proxy, _) = world.service("backend", "backend", "http");
     let _proxy = client(&world);
     let backend = address(&world, "backend");
-    becomes(backend, &Outcome::Trimmed(MESH.to_owned()));
+    becomes(backend, &CallEnd::Trimmed(MESH.to_owned()));
 
     let load = Load::default();
-    let trimmed = |outcome: &Outcome| matches!(outcome, Outcome::Trimmed(_));
+    let trimmed = |outcome: &CallEnd| matches!(outcome, CallEnd::Trimmed(_));
     thread::scope(|scope| {
         scope.spawn(|| load.run(backend));
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for round in 0..ROUNDS {
-                let (open, closed) = (2 * round + 1, 2 * round + 2);
+                let open = 2 * round + 1;
+                let closed = 2 * round + 2;
                 load.phase.store(open, Ordering::SeqCst);
                 permit(&world, "backend", "backend", "web", "Allow");
-                load.wait(open, 20, |outcome| *outcome == Outcome::Answered);
+                load.wait(open, 20, |outcome| *outcome == CallEnd::Answered);
                 load.phase.store(closed, Ordering::SeqCst);
                 permit(&world, "backend", "backend", "somebody", "Allow");
                 load.wait(closed, 3, trimmed);
@@ -244,17 +244,17 @@ fn permissions_open_and_close_under_load_without_an_unexplained_failure() {
     });
     for round in 0..ROUNDS {
         let opening = load.of(2 * round + 1);
-        let first = opening.iter().position(|outcome| *outcome == Outcome::Answered).unwrap();
+        let first = opening.iter().position(|outcome| *outcome == CallEnd::Answered).unwrap();
         let (before, after) = opening.split_at(first);
         assert!(
             before.iter().all(|o| trimmed(o) || handed_over(o)),
             "opening, {round}: {:?}",
             summary(&opening)
         );
-        assert!(after.iter().all(|o| *o == Outcome::Answered), "opening, {round}: {:?}", summary(&opening));
+        assert!(after.iter().all(|o| *o == CallEnd::Answered), "opening, {round}: {:?}", summary(&opening));
         let closing = load.of(2 * round + 2);
-        let first = closing.iter().position(|outcome| *outcome != Outcome::Answered).unwrap();
-        let explained = |o: &Outcome| *o == Outcome::Refused || trimmed(o) || handed_over(o);
+        let first = closing.iter().position(|outcome| *outcome != CallEnd::Answered).unwrap();
+        let explained = |o: &CallEnd| *o == CallEnd::Refused || trimmed(o) || handed_over(o);
         assert!(closing[first..].iter().all(explained), "closing, {round}: {:?}", summary(&closing));
     }
 }
@@ -268,10 +268,10 @@ fn a_server_refuses_before_its_clients_lose_it() {
     let proxy = client(&world);
     let backend = address(&world, "backend");
     // The client's proxy has a connection that the server keeps until the old listener is drained.
-    becomes(backend, &Outcome::Answered);
+    becomes(backend, &CallEnd::Answered);
     permit(&world, "backend", "backend", "somebody", "Allow");
-    becomes(backend, &Outcome::Refused);
-    assert_eq!(ask(backend), Outcome::Refused);
+    becomes(backend, &CallEnd::Refused);
+    assert_eq!(ask(backend), CallEnd::Refused);
     let clusters = proxy.admin("/clusters").unwrap();
     assert!(clusters.contains("kri_msvc_default_default__backend_"), "the client still has it: {clusters}");
 }

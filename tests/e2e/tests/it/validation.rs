@@ -1,4 +1,4 @@
-//! What proxies are sent passes Envoy's own validation, from the start of a proxy on.
+//! Configuration sent to proxies passes Envoy's own validation, from the start of a proxy on.
 
 use std::{fs, process::Command};
 

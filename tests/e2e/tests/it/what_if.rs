@@ -1,4 +1,4 @@
-//! What `kumactl diff` says is what then happens to real traffic and to a real Envoy.
+//! Predictions of `kumactl diff` come true for real traffic and for a real Envoy.
 
 use std::fs;
 

@@ -14,8 +14,9 @@ use e2e::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::build;
 
-/// What turns unified names on, and how later versions of Kuma spell it.
+/// Setting that turns unified names on, and the name that later versions of Kuma give it.
 pub const UNIFIED: (&str, &str) =
     ("KUMA_DATAPLANE_RUNTIME_UNIFIED_PROXY_RESOURCES_AND_STATS_NAMING_ENABLED", "true");
 pub const UNIFIED_ALIAS: (&str, &str) = ("KUMA_DATAPLANE_RUNTIME_UNIFIED_RESOURCE_NAMING_ENABLED", "true");
@@ -27,12 +28,10 @@ pub struct World {
 }
 
 pub fn mesh(mode: &str) -> Value {
-    let backend = json!({"name": "ca-1", "type": "builtin", "mode": mode});
-    json!({"type": "Mesh", "name": "default", "meshServices": {"mode": "Exclusive"},
-        "mtls": {"enabledBackend": "ca-1", "backends": [backend]}})
+    build::mesh("default").services("Exclusive").authority("ca-1", mode).json()
 }
 
-/// What all clients may do.
+/// Applies one action to all clients.
 pub fn every_client(action: &str) -> Value {
     let from = json!([{"targetRef": {"kind": "Mesh"}, "default": {"action": action}}]);
     json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "every-client", "spec": {"from": from}})
@@ -159,7 +158,8 @@ pub fn load_answered(
     port: u16,
     during: impl FnOnce(),
 ) -> (usize, Vec<String>) {
-    let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let stop = AtomicBool::new(false);
+    let calls = AtomicUsize::new(0);
     thread::scope(|scope| {
         let workers: Vec<_> = (0..2)
             .map(|_| {

@@ -99,9 +99,9 @@ fn report(mutator: &mut Mutator, node: Option<Node>) -> Vec<u8> {
             endpoints: vec![health::EndpointReport { status: *mutator.one_of(&[0, 1, 2, 99, -1]) }],
         }],
     };
-    let report = health::Report { clusters: vec![cluster] };
+    let report = health::EndpointHealthResponse { clusters: vec![cluster] };
     let introduction = node.map(|node| health::Introduction { node: Some(node) });
-    health::Request { report: introduction.is_none().then_some(report), introduction }.encode_to_vec()
+    health::HealthRequest { report: introduction.is_none().then_some(report), introduction }.encode_to_vec()
 }
 
 async fn one(target: &Target, mut mutator: Mutator) {

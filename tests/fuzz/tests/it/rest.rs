@@ -9,7 +9,7 @@ fn spec(kind: &str, spec: Value) -> Value {
     json!({ "type": kind, "mesh": "default", "name": "a", "spec": spec })
 }
 
-/// Where each is written, and what.
+/// Returns paths to write to, each with a body.
 fn samples() -> Vec<(&'static str, Value)> {
     let any_client = json!({ "kind": "Mesh" });
     vec![

@@ -7,21 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use admission::{ControlPlaneRole, Registrar, RuleSettings};
 use axum::{Router, body::Body};
-use control_plane::{
-    config::Config,
-    dp_server::{
-        self, Certificate, Context, ServerCertificate,
-        admission::{Admission, Limits},
-        bootstrap::Params,
-        hds::Hds,
-    },
-    findings::Findings,
-    insights,
-    inspect::Proxies,
-    observed::Observations,
-    push::{Push, Work},
-};
 use fuzz::Mutator;
 use http::Request;
 use http_body_util::BodyExt;
@@ -29,15 +16,23 @@ use identity::{
     ca::Files,
     certificate::{Usage, self_signed},
 };
+use inspection::{StoredProxies, blame, findings::Findings};
 use jiff::Timestamp;
-use plan::{AdminTarget, ProxyKind, ProxyTraits};
+use plan::{AdminTarget, ProxyTraits};
 use resources::format;
 use runtime::{Shutdown, listen::Tally, metrics::Metrics};
 use serde_json::Value;
-use store::{
-    Memory, Registrar, Store,
-    registrar::{Mode, Setup},
+use serving::{
+    dp_server::{
+        self, ProxyContext, Reports, ServerCertificate, ShownCertificate,
+        bootstrap::Params,
+        hds::Hds,
+        stream_gates::{Limits, StreamGates},
+    },
+    observed::Observations,
+    push::{PendingWork, Push},
 };
+use store::{Memory, Store};
 use tower::ServiceExt;
 
 use crate::ALLOCATOR;
@@ -46,9 +41,10 @@ use crate::ALLOCATOR;
 const INPUTS: u64 = 400;
 /// Inputs before the first look at what is allocated: caches are filled, a runtime has its threads.
 const WARM: u64 = 50;
-/// What may stay allocated after all inputs. Each is a few kilobytes, and what is stored of them is counted.
+/// Limit of bytes that stay allocated after all inputs. Each is a few kilobytes, and those that are stored
+/// are counted.
 const KEPT: usize = 64 << 20;
-/// How long a single answer may take before it counts as one that never comes.
+/// Time after which a single answer counts as one that never comes.
 const NEVER: Duration = Duration::from_secs(60);
 
 thread_local! {
@@ -71,7 +67,7 @@ impl Drop for Target {
 
 /// An answer: its status and its text.
 #[derive(Debug)]
-pub struct Answer {
+pub struct FuzzAnswer {
     pub status: u16,
     pub text: String,
     /// The code of gRPC and its message, at the end of a stream.
@@ -91,49 +87,34 @@ impl Target {
         let context = api::Context {
             registrar: registrar.clone(),
             settings: api::Settings::default(),
-            metrics: api::Metrics::register(&metrics),
-            inspect: Arc::new(Proxies::new(store.clone(), push.clone(), 0)),
-            problems: Findings::new(store.clone(), push.clone(), Files::default(), &metrics),
+            metrics: api::ApiMetrics::register(&metrics),
+            inspect: Arc::new(StoredProxies::new(store.clone(), push.clone(), 0)),
+            findings: Findings::new(store.clone(), push.clone(), Files::default(), &metrics),
             gates: api::Gates::default(),
         };
         let proxies = dp_server::router(Arc::new(for_proxies(registrar, store, push.clone(), &shutdown)));
         Target { rest: api::router(context), proxies, push, shutdown }
     }
 
-    /// Whether the configuration of a proxy can be computed from whatever is stored now.
+    /// Checks that the configuration of a proxy can be computed from everything that is stored now.
     pub async fn plan(&self) {
         self.push.caught_up().await;
         let connected = self.push.connect(ProxyTraits {
-            kind: ProxyKind::Sidecar,
-            mesh: "default".into(),
-            name: "web".into(),
-            unified_naming: false,
-            reuse_port: true,
-            strict_inbound_ports: false,
-            bind_outbounds: false,
             resolver: true,
-            redirection: None,
             ipv6: false,
-            admin_port: 0,
             admin_target: AdminTarget::Pipe("/tmp/web.sock".to_owned()),
             readiness_port: 9902,
-            readiness_address: None,
-            work_dir: String::new(),
-            host_ip: None,
-            system_ca_path: None,
-            kafka_filter: false,
-            metrics_certificate: None,
-            counted: None,
-            vouched: Default::default(),
+            ..ProxyTraits::assumed("default", "web")
         });
-        connected.compute(Work::Everything, None).await;
+        connected.compute(PendingWork::Everything, None).await;
     }
 }
 
-fn setup() -> Setup {
-    Setup {
-        mode: Mode::Zone { name: "default".to_owned(), federated: false },
+fn setup() -> RuleSettings {
+    RuleSettings {
+        mode: ControlPlaneRole::Zone { name: "default".to_owned(), federated: false },
         disable_origin_label_validation: false,
+        environment: resources::Environment::Universal,
         health_discovery: true,
         unsafe_delete: false,
         companions: Box::new(|_, _| Vec::new()),
@@ -147,8 +128,9 @@ fn for_proxies(
     store: Arc<dyn Store>,
     push: Arc<Push>,
     shutdown: &Shutdown,
-) -> Context {
-    let (config, now) = (Config::default(), Timestamp::now());
+) -> ProxyContext {
+    let config = serving::Config::default();
+    let now = Timestamp::now();
     let pair = self_signed(Usage::Server, &["localhost".to_owned()], &[], now).unwrap();
     let limits = Limits {
         streams_per_connection: 100,
@@ -160,32 +142,40 @@ fn for_proxies(
         first_message: 1 << 20,
         message: 4 << 20,
     };
-    Context {
+    ProxyContext {
         registrar,
         push,
         issuer: dp_server::secrets::Secrets::default(),
         hds: Some(Hds::start(&config.dp_server.hds, &store, shutdown)),
-        observations: Arc::new(Observations::new(store.clone(), &Metrics::default())),
-        insights: insights::Writer::new(store, Duration::from_millis(50), shutdown.clone()),
-        certificate: ServerCertificate::new(Certificate {
+        reports: Reports {
+            observations: Arc::new(Observations::new(store.clone(), &Metrics::default())),
+            insights: insights::Writer::new(store, Duration::from_millis(50), shutdown.clone()),
+            blame: blame::blamed,
+        },
+        certificate: ServerCertificate::new(ShownCertificate {
             facts: pair.check(now).unwrap(),
             pem: pair.certificate,
         }),
-        tokens_required: false,
-        zone_tokens_required: false,
+        authentication: dp_server::credentials::Authentication {
+            verifier: Arc::new(dp_server::credentials::SignedTokens { zone: "default".into() }),
+            tokens_required: false,
+            zone_tokens_required: false,
+        },
         bootstrap: Params::of(&config, 5678).unwrap(),
-        deregistration_delay: Duration::ZERO,
-        departures: dp_server::departures::Departures::new(Duration::ZERO),
+        absence: dp_server::departures::Absence {
+            deregistration_delay: Duration::ZERO,
+            departures: dp_server::departures::Departures::new(Duration::ZERO),
+        },
         second_try_after: Duration::from_secs(3600),
         instance: "cp-1".into(),
         zone: "default".into(),
-        admission: Arc::new(Admission::new(limits, Tally::default(), shutdown.clone())),
+        gates: Arc::new(StreamGates::new(limits, Tally::default(), shutdown.clone())),
         shutdown: shutdown.clone(),
     }
 }
 
 /// Sends a request and waits for the whole answer. One that never comes is a failure.
-pub async fn send(router: &Router, request: Request<Body>) -> Answer {
+pub async fn send(router: &Router, request: Request<Body>) -> FuzzAnswer {
     let whole = async {
         let response = router.clone().oneshot(request).await.unwrap();
         let status = response.status().as_u16();
@@ -195,7 +185,7 @@ pub async fn send(router: &Router, request: Request<Body>) -> Answer {
             (text("grpc-status").unwrap_or_default(), text("grpc-message").unwrap_or_default())
         });
         let text = String::from_utf8_lossy(&collected.to_bytes()).into_owned();
-        Answer { status, text, end }
+        FuzzAnswer { status, text, end }
     };
     tokio::time::timeout(NEVER, whole).await.expect("an answer to every request")
 }

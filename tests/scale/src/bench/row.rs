@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::fleet::{Fleet, Tally};
 
-/// A line of the table. What is counted is per change, unless it says otherwise.
+/// A line of the table. Counts are per change, unless they say otherwise.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
     pub cell: String,
     pub workload: String,
     pub what: String,
-    /// How often it was done.
+    /// Number of repetitions.
     pub changes: usize,
-    /// How many proxies a change concerns.
+    /// Number of proxies that a change concerns.
     pub affected: usize,
-    /// How many of those never had the new content, over all changes.
+    /// Number of those that never had the new content, over all changes.
     pub missed: usize,
     pub p50_ms: f64,
     pub p99_ms: f64,
@@ -52,12 +52,12 @@ pub struct Floor {
 }
 
 impl Row {
-    /// How many times the processor time of the floor it takes.
+    /// Returns the multiple of the floor's processor time that it takes.
     pub fn times_floor(&self) -> Option<f64> {
         self.floor.as_ref().filter(|floor| floor.cpu_ms > 0.0).map(|floor| self.cpu_ms / floor.cpu_ms)
     }
 
-    /// How many times the bytes that would have done were sent.
+    /// Returns the ratio of bytes that were sent to bytes that would have done.
     pub fn times_needed(&self) -> Option<f64> {
         (self.needed > 0.0).then(|| self.bytes / self.needed)
     }

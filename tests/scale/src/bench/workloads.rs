@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{
-    Bench, Change, Script, Write,
+    Bench, MeasuredChange, Script, Write,
     row::{Row, Sums},
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum, serde::Serialize)]
 #[value(rename_all = "UPPER")]
-pub enum Workload {
+pub enum BenchWorkload {
     /// Nothing happens.
     W0,
     /// All proxies connect at once.
@@ -43,24 +43,24 @@ pub enum Workload {
 /// After so long without a response a small change has arrived, and a large one.
 const SMALL: Duration = Duration::from_millis(150);
 const LARGE: Duration = Duration::from_secs(1);
-/// How often a small change is made.
+/// Repetitions of a small change.
 const REPEATS: usize = 20;
 /// More than so many resources in all make a change a large one.
 const MANY: usize = 20_000;
 
 impl Bench {
-    pub async fn run(&mut self, workload: Workload) -> anyhow::Result<()> {
+    pub async fn run(&mut self, workload: BenchWorkload) -> anyhow::Result<()> {
         match workload {
-            Workload::W0 => self.idle().await,
-            Workload::W1 => self.cold().await,
-            Workload::W2 => self.endpoints().await,
-            Workload::W3 => self.policies().await,
-            Workload::W4 => self.rolling().await,
-            Workload::W5 => self.permissions().await,
-            Workload::W7 => self.new_service().await,
-            Workload::W8 => self.restart().await,
-            Workload::W9 => self.many_policies().await,
-            Workload::Toggle => self.toggle().await,
+            BenchWorkload::W0 => self.idle().await,
+            BenchWorkload::W1 => self.cold().await,
+            BenchWorkload::W2 => self.endpoints().await,
+            BenchWorkload::W3 => self.policies().await,
+            BenchWorkload::W4 => self.rolling().await,
+            BenchWorkload::W5 => self.permissions().await,
+            BenchWorkload::W7 => self.new_service().await,
+            BenchWorkload::W8 => self.restart().await,
+            BenchWorkload::W9 => self.many_policies().await,
+            BenchWorkload::Toggle => self.toggle().await,
         }
     }
 
@@ -141,18 +141,18 @@ impl Bench {
             let generation = self.unused();
             self.extra(service, generation)
         };
-        let join = Change { write: Write::Put(joined), marker: has(&address) };
+        let join = MeasuredChange { write: Write::Put(joined), marker: has(&address) };
         self.changes(("W2", "an endpoint joins"), &callers, SMALL, vec![join]).await?;
         let mut moves = Vec::new();
         let mut last = Value::Null;
         for generation in self.fresh(REPEATS) {
             let (moved, address) = self.extra(service, generation);
             last.clone_from(&moved);
-            moves.push(Change { write: Write::Put(moved), marker: has(&address) });
+            moves.push(MeasuredChange { write: Write::Put(moved), marker: has(&address) });
         }
         self.changes(("W2", "an endpoint moves"), &callers, SMALL, moves).await?;
         let gone = topology::address(self.generation, service);
-        let leave = Change { write: Write::Delete(last), marker: endpoints.without(gone.as_bytes()) };
+        let leave = MeasuredChange { write: Write::Delete(last), marker: endpoints.without(gone.as_bytes()) };
         self.changes(("W2", "an endpoint leaves"), &callers, SMALL, vec![leave]).await?;
         self.burst().await
     }
@@ -209,10 +209,10 @@ impl Bench {
     }
 
     /// Changes of one policy: its timeout takes other values.
-    fn timeouts(&mut self, name: &str, target: &Value, count: usize) -> Vec<Change> {
+    fn timeouts(&mut self, name: &str, target: &Value, count: usize) -> Vec<MeasuredChange> {
         let change = |generation: usize| {
             let seconds = 1_000_000 + generation as u64;
-            Change {
+            MeasuredChange {
                 write: Write::Put(topology::timeout(name, target, seconds)),
                 marker: Marker::any(Kind::Listener).with(&topology::timeout_marker(seconds)),
             }
@@ -301,7 +301,8 @@ impl Bench {
         let pause = self.options.lasting / u32::try_from(restarted.len().max(1))?;
         let before = self.begin()?;
         let mut sums = Sums::default();
-        let (mut extra, mut count) = (Value::Null, 0);
+        let mut extra = Value::Null;
+        let mut count = 0;
         for part in restarted.chunks(restarted.len().div_ceil(REPEATS)) {
             for proxy in part {
                 self.fleet.stop([*proxy]).await;
@@ -339,11 +340,11 @@ impl Bench {
         let tags = json!({"kuma.io/service": self.topology.service_name(service)});
         let one = json!({"kind": "MeshSubset", "tags": tags});
         let flips = |name: &str, target: &Value, count: usize| {
-            let flip = |turn: usize| Change {
+            let flip = |turn: usize| MeasuredChange {
                 write: Write::Put(topology::permission(name, target, turn % 2 == 1)),
                 marker: Marker::any(Kind::Listener),
             };
-            (0..count).map(flip).collect::<Vec<Change>>()
+            (0..count).map(flip).collect::<Vec<MeasuredChange>>()
         };
         let changes = flips("bench-service", &one, REPEATS);
         self.changes(("W5", "one service denies, allows"), &servers, SMALL, changes).await?;
@@ -371,7 +372,7 @@ impl Bench {
             let mut dataplane = self.topology.instance(&service, 0, &topology::address(generation, 0), None);
             dataplane["networking"]["inbound"][0]["tags"]["kuma.io/service"] = service.clone().into();
             let marker = Marker::any(Kind::Listener).with(service.as_bytes());
-            changes.push(Change { write: Write::Put(dataplane), marker });
+            changes.push(MeasuredChange { write: Write::Put(dataplane), marker });
         }
         self.changes(("W7", "a new service"), &everyone, self.quiet(), changes).await?;
         Ok(())

@@ -21,8 +21,9 @@ fn cluster(name: &str, more: &str) -> Vec<u8> {
 fn response(kind: Kind, nonce: &str, resources: &[(&str, &str, Vec<u8>)], removed: &[&str]) -> Bytes {
     let resource = |(name, version, body): &(&str, &str, Vec<u8>)| {
         let any = Some(Any { value: body.clone().into() });
-        let (name, version) = (Bytes::from((*name).to_owned()), Bytes::from((*version).to_owned()));
-        Bytes::from(Resource { version, any, name }.encode_to_vec())
+        let name = Bytes::from((*name).to_owned());
+        let version = Bytes::from((*version).to_owned());
+        Bytes::from(WireResource { version, any, name }.encode_to_vec())
     };
     let response = DeltaResponse {
         resources: resources.iter().map(resource).collect(),
@@ -43,7 +44,7 @@ fn told(requests: &[Bytes]) -> Vec<String> {
         let mut names: Vec<String> =
             request.subscribe.iter().map(|name| format!("+{}", text(name))).collect();
         names.extend(request.unsubscribe.iter().map(|name| format!("-{}", text(name))));
-        let known = |entry: &Entry| format!("{}@{}", text(&entry.key), text(&entry.value));
+        let known = |entry: &MapEntry| format!("{}@{}", text(&entry.key), text(&entry.value));
         names.extend(request.initial_versions.iter().map(known));
         names.sort();
         words.extend(names);

@@ -79,11 +79,12 @@ fn receive(shared: &Shared, proxy: usize, response: &Bytes, requests: &Requests)
     let (taken, synced) = {
         let texts = &mut lock(&shared.texts);
         let mut envoy = lock(&slot.envoy);
-        let taken = match rejects {
-            true => envoy.reject(response, texts)?,
-            false => envoy.take(response, texts, |kind, item| {
+        let taken = if rejects {
+            envoy.reject(response, texts)?
+        } else {
+            envoy.take(response, texts, |kind, item| {
                 marks += u64::from(Option::as_ref(&**marker).is_some_and(|marker| marker.is_in(kind, item)));
-            })?,
+            })?
         };
         (taken, envoy.destinations() >= shared.destinations)
     };

@@ -1,4 +1,4 @@
-//! What is looked for in responses, and what came.
+//! Marker that is looked for in responses, and counts of what came.
 
 use std::time::Instant;
 
@@ -58,7 +58,7 @@ impl Marker {
     }
 }
 
-/// What one proxy received since counting began.
+/// Counts of what one proxy received since counting began.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     pub responses: u64,
@@ -68,14 +68,14 @@ pub struct Tally {
     /// The bytes of the smallest responses that would have done.
     pub needed: u64,
     pub rejected: u64,
-    /// When content with the marker came last.
+    /// Time when content with the marker came last.
     pub marked: Option<Instant>,
-    /// How many resources had the marker.
+    /// Number of resources that had the marker.
     pub marks: u64,
-    /// When anything came last.
+    /// Time when anything came last.
     pub last: Option<Instant>,
-    /// When the proxy connected last.
+    /// Time when the proxy connected last.
     pub connected: Option<Instant>,
-    /// When it had all it needs to call every destination, for the first time.
+    /// Time when it first had all it needs to call every destination.
     pub synced: Option<Instant>,
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 
 use crate::{
-    connection::Server,
+    connection::ServerAddress,
     control_plane::{certificate, write_certificate},
     recording,
 };
@@ -47,12 +47,12 @@ impl Process {
         self.child.id()
     }
 
-    pub fn server(&self) -> anyhow::Result<Server> {
+    pub fn server(&self) -> anyhow::Result<ServerAddress> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-        Server::trusting(address, &certificate(self.folder.path()))
+        ServerAddress::trusting(address, &certificate(self.folder.path()))
     }
 
-    /// What proxies get that connect from now on.
+    /// Sets the responses to proxies that connect from now on.
     pub fn cold(&mut self, responses: &[Bytes]) -> anyhow::Result<()> {
         self.command("cold", responses)
     }

@@ -1,4 +1,4 @@
-//! What the control plane is to achieve, and by how much it does or does not.
+//! Goals of the control plane, and the extent to which it meets them.
 
 use crate::{bench::row::Row, plan};
 
@@ -6,14 +6,14 @@ const MIB: f64 = 1_048_576.0;
 /// The most a cost may be of the floor, and of the bytes that would have done.
 const TIMES_FLOOR: f64 = 2.0;
 const TIMES_NEEDED: f64 = 1.05;
-/// How far apart costs may be that should be the same.
+/// Ratio that costs may differ by that should be the same.
 const FLAT: f64 = 1.2;
 
 /// A goal with what was measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goal {
     pub text: String,
-    /// What was measured, and the most it may be; `None` when its cell was not measured.
+    /// Measured value, and its limit; `None` when its cell was not measured.
     pub measured: Option<(f64, f64)>,
     pub unit: &'static str,
 }
@@ -27,7 +27,7 @@ impl Goal {
         self.measured.map(|(measured, limit)| measured <= limit)
     }
 
-    /// Whether it holds, and by how much.
+    /// Says whether it holds; if not, by how much.
     pub fn verdict(&self) -> String {
         match self.measured {
             None => "not measured".to_owned(),
@@ -140,7 +140,8 @@ mod tests {
     #[test]
     fn a_goal_says_by_how_much_it_is_missed() {
         let floor = Some(Floor { cpu_ms: 10.0, ..Floor::default() });
-        let (workload, what) = ("W1".to_owned(), "all connect at once".to_owned());
+        let workload = "W1".to_owned();
+        let what = "all connect at once".to_owned();
         let row = Row { cell: plan::LARGE.to_owned(), workload, what, cpu_ms: 30.0, floor, ..Row::default() };
         let goals = goals(&[row]);
         assert_eq!(goals[0].measured, Some((3.0, 2.0)));

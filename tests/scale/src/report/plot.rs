@@ -28,7 +28,8 @@ pub fn svg(rows: &[Row]) -> Result<String, std::fmt::Error> {
         r#"<text x="8" y="16" font-size="13">CPU of the control plane, × floor (logarithmic)</text>"#
     )?;
     for line in [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0].into_iter().filter(|line| *line <= most) {
-        let (at, bottom) = (x(line), height - 20.0);
+        let at = x(line);
+        let bottom = height - 20.0;
         // The goal of most workloads is twice the floor.
         let colour = if line == 2.0 { "#2a7" } else { "#ccc" };
         writeln!(svg, r#"<line x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{bottom}" stroke="{colour}"/>"#)?;
@@ -37,7 +38,9 @@ pub fn svg(rows: &[Row]) -> Result<String, std::fmt::Error> {
     for (index, (row, times)) in bars.iter().enumerate() {
         let y = TOP + BAR * index as f64;
         let colour = if *times <= 2.0 { "#2a7" } else { "#c63" };
-        let (text, from, to) = (y + 13.0, x(1.0), x(*times));
+        let text = y + 13.0;
+        let from = x(1.0);
+        let to = x(*times);
         writeln!(svg, r#"<text x="8" y="{text:.1}">{} {} {}</text>"#, row.cell, row.workload, row.what)?;
         let width = (to - from).max(1.0);
         writeln!(

@@ -10,46 +10,44 @@ use std::{
 
 use control_plane::{
     boot::{self, Running},
-    config::{
-        Config,
-        setting::{DpAuthnType, StoreType},
-    },
+    config::{Config, setting::StoreType},
 };
 use scale::{
     control_plane::Rest,
-    remote::{Command, Content, Counted, Proxies, SEED},
+    remote::{Command, Content, Counted, RemoteProxies, SEED},
     topology::{self, Calls, MESH, Topology},
     wire::Kind,
 };
 use serde_json::{Value, json};
+use serving::config::DpAuthnType;
 use tempfile::TempDir;
 
-/// How long anything may take before a test gives up on it.
+/// Time limit of everything that a test waits for.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 pub struct Cell {
     pub topology: Topology,
     pub rest: Rest,
-    proxies: Proxies,
+    proxies: RemoteProxies,
     diagnostics: Rest,
     seconds: u64,
     running: Option<Running>,
     runtime: tokio::runtime::Runtime,
     _work_dir: TempDir,
-    /// What is allocated is counted for the whole process, so cells stand one after another.
+    /// Allocations are counted for the whole process, so cells stand one after another.
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Cell {
     /// A cell whose Dataplanes are stored and whose proxies are not connected.
     pub fn new(size: &str) -> Cell {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         let work_dir = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let running = runtime.block_on(boot::start(config(work_dir.path()))).unwrap();
         let url = |address: Option<std::net::SocketAddr>| Rest::new(format!("http://{}", address.unwrap()));
-        let (rest, diagnostics) = (url(running.http), url(running.diagnostics));
+        let rest = url(running.http);
+        let diagnostics = url(running.diagnostics);
         let topology = Topology::new(size.parse().unwrap(), Calls::default(), SEED);
         rest.put(&topology::mesh()).unwrap();
         rest.put(&topology::permission("every-client", &json!({"kind": "Mesh"}), true)).unwrap();
@@ -59,7 +57,7 @@ impl Cell {
         let address = (IpAddr::from([127, 0, 0, 1]), running.dp_server.unwrap().port()).into();
         let program = Path::new(env!("CARGO_BIN_EXE_meshbench"));
         let authority = work_dir.path().join("kuma-cp.crt");
-        let proxies = Proxies::spawn(program, address, &authority, topology.size).unwrap();
+        let proxies = RemoteProxies::spawn(program, address, &authority, topology.size).unwrap();
         Cell {
             topology,
             rest,
@@ -82,7 +80,7 @@ impl Cell {
         self.proxies.command(&command).unwrap();
     }
 
-    /// What came since the last reset.
+    /// Returns the counts since the last reset.
     pub fn count(&mut self) -> Counted {
         self.proxies.count().unwrap()
     }
@@ -124,6 +122,12 @@ impl Cell {
     }
 }
 
+/// Waits for other control planes of this process to end.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Drop for Cell {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
@@ -138,7 +142,8 @@ pub fn growth(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> 
     after.iter().map(more).filter(|(_, more)| *more > 0).collect()
 }
 
-fn config(work_dir: &Path) -> Config {
+/// A control plane in memory that asks proxies for no tokens.
+pub fn config(work_dir: &Path) -> Config {
     let local: IpAddr = [127, 0, 0, 1].into();
     let mut config = Config::default();
     config.general.work_dir = work_dir.to_str().unwrap().to_owned();
@@ -146,8 +151,8 @@ fn config(work_dir: &Path) -> Config {
     (config.api_server.http.interface, config.api_server.http.port) = (local, 0);
     (config.api_server.https.interface, config.api_server.https.port) = (local, 0);
     (config.diagnostics.interface, config.diagnostics.server_port) = (local, 0);
-    config.dp_server.port = 0;
-    config.dp_server.authn.dp_proxy.kind = DpAuthnType::None;
+    config.serving.dp_server.port = 0;
+    config.serving.dp_server.authn.dp_proxy.kind = DpAuthnType::None;
     config
 }
 

@@ -1,4 +1,4 @@
-//! What a change sends: to which proxies, how often, how much.
+//! Responses that a change causes: to which proxies, how often, how much.
 
 use scale::{
     remote::{Command, Received},
@@ -19,7 +19,8 @@ fn one_endpoint_is_encoded_once_and_sent_to_its_callers_only() {
     cell.barrier();
     let (service, callers) = cell.topology.busy_service(0);
     assert_eq!(callers.len(), 20);
-    let (before, address) = (cell.metrics(), topology::address(1, service));
+    let before = cell.metrics();
+    let address = topology::address(1, service);
     let more = cell.topology.instance("one-more", service, &address, None);
     cell.command(Command::Reset);
     cell.change(&more, Kind::Endpoint, address.as_bytes(), &callers);

@@ -17,7 +17,8 @@ use crate::cell::eventually;
 #[test]
 fn no_control_plane_outlives_a_benchmark_that_is_interrupted() {
     let folder = tempfile::tempdir().unwrap();
-    let (program, pid_file) = (folder.path().join("never-ready"), folder.path().join("pid"));
+    let program = folder.path().join("never-ready");
+    let pid_file = folder.path().join("pid");
     fs::write(
         &program,
         format!("#!/bin/sh\necho $$ > {0}.new\nmv {0}.new {0}\nexec sleep 600\n", pid_file.display()),

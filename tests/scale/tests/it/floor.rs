@@ -8,7 +8,7 @@ use scale::{
     fleet::{Behaviour, Fleet},
     floor::process::Process,
     topology::{Calls, Topology},
-    wire::{Any, DeltaResponse, Kind, Resource},
+    wire::{Any, DeltaResponse, Kind, WireResource},
 };
 
 use crate::cell::eventually;
@@ -16,7 +16,7 @@ use crate::cell::eventually;
 fn response(kind: Kind, name: &'static str, body: &'static [u8]) -> Bytes {
     let any = Some(Any { value: Bytes::from_static(body) });
     let resource =
-        Resource { version: Bytes::from_static(b"1"), any, name: Bytes::from_static(name.as_bytes()) };
+        WireResource { version: Bytes::from_static(b"1"), any, name: Bytes::from_static(name.as_bytes()) };
     let response = DeltaResponse {
         resources: vec![resource.encode_to_vec().into()],
         type_url: Bytes::from_static(kind.url().as_bytes()),

@@ -7,6 +7,7 @@
 mod cell;
 mod changes;
 mod command;
+mod departed;
 mod floor;
 mod memory;
 

@@ -1,4 +1,4 @@
-//! What a connected proxy costs in memory.
+//! Memory of a connected proxy.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -18,9 +18,11 @@ fn an_idle_proxy_takes_no_more_than_is_budgeted() {
     let mut cell = Cell::new("200x100");
     // The first proxies make what all others share.
     cell.connect(0..100);
-    let (before, resources_before) = (live(), cell.count().resources);
+    let before = live();
+    let resources_before = cell.count().resources;
     cell.connect(100..200);
-    let (after, resources_after) = (live(), cell.count().resources);
+    let after = live();
+    let resources_after = cell.count().resources;
     let per_proxy = (after - before) / 100;
     let resources = (resources_after - resources_before) / 100;
     let budget = PER_PROXY + PER_RESOURCE * resources;
@@ -31,7 +33,7 @@ fn an_idle_proxy_takes_no_more_than_is_budgeted() {
 }
 
 /// Bytes that are allocated and not freed, once that stays the same.
-fn live() -> usize {
+pub fn live() -> usize {
     let now = || {
         let stats = ALLOCATOR.stats();
         stats.bytes_allocated - stats.bytes_deallocated
@@ -43,7 +45,8 @@ fn live() -> usize {
         if seen.len() > 10 {
             seen.pop_front();
         }
-        let (least, most) = (seen.iter().min(), seen.iter().max());
+        let least = seen.iter().min();
+        let most = seen.iter().max();
         seen.len() == 10 && most.zip(least).is_some_and(|(most, least)| (most - least) * 1000 <= *most)
     });
     now()

@@ -1,4 +1,4 @@
-//! What the demo with zones consists of: addresses, and the resources that are applied.
+//! Parts of the demo with zones: addresses, and the resources that are applied.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ const EGRESS: u16 = 10002;
 const ADMIN: u16 = 9901;
 /// The name of the global control plane's process.
 pub const GLOBAL: &str = "kuma-cp-global";
-/// What the stores of all zones are called together.
+/// Name of the stores of all zones together.
 const KV: &str = "kv.mzsvc.mesh.local";
 
 const MULTI_ZONE_SERVICE: &str = "\
@@ -74,15 +74,15 @@ spec:
           hostSelectionMaxAttempts: 5
 ";
 
-/// Where each process listens.
-pub struct Plan {
-    pub global: ControlPlane,
+/// Addresses that each process listens at.
+pub struct ZonesPlan {
+    pub global: PlannedControlPlane,
     pub zones: Vec<Zone>,
-    pub services: Vec<Service>,
+    pub services: Vec<PlannedService>,
     kds: SocketAddr,
 }
 
-pub struct ControlPlane {
+pub struct PlannedControlPlane {
     pub api: SocketAddr,
     https: SocketAddr,
     pub diagnostics: SocketAddr,
@@ -90,13 +90,13 @@ pub struct ControlPlane {
 
 pub struct Zone {
     pub name: &'static str,
-    pub control_plane: ControlPlane,
+    pub control_plane: PlannedControlPlane,
     pub dp_server: SocketAddr,
-    pub ingress: ZoneProxy,
-    pub egress: ZoneProxy,
+    pub ingress: PlannedZoneProxy,
+    pub egress: PlannedZoneProxy,
 }
 
-pub struct ZoneProxy {
+pub struct PlannedZoneProxy {
     /// Of the process and of the resource.
     pub name: String,
     pub listens: SocketAddr,
@@ -104,7 +104,7 @@ pub struct ZoneProxy {
 }
 
 /// An application in a zone, with its proxy.
-pub struct Service {
+pub struct PlannedService {
     pub service: &'static str,
     pub zone: &'static str,
     /// Of the process and of the resource.
@@ -121,7 +121,7 @@ pub struct Calls {
     pub dns: SocketAddr,
 }
 
-/// What an agent is started for.
+/// Service or zone proxy that an agent is started for.
 pub struct ZoneDemoProxy<'a> {
     pub zone: &'static str,
     pub name: &'a str,
@@ -146,8 +146,8 @@ impl Zone {
     }
 }
 
-impl Plan {
-    pub fn of(zones: u8) -> anyhow::Result<Plan> {
+impl ZonesPlan {
+    pub fn of(zones: u8) -> anyhow::Result<ZonesPlan> {
         let mut ports = Chooser::default();
         let names = &NAMES[..usize::from(zones)];
         let page = names.first().map(|zone| service(&mut ports, "web", zone)).transpose()?;
@@ -156,7 +156,7 @@ impl Plan {
         let global = control_plane(&mut ports, 0)?;
         let kds = ports.choose(LOCAL, 5685)?;
         let zones = (1..).zip(names).map(|(number, name)| zone(&mut ports, number, name));
-        Ok(Plan { global, zones: zones.collect::<anyhow::Result<_>>()?, services, kds })
+        Ok(ZonesPlan { global, zones: zones.collect::<anyhow::Result<_>>()?, services, kds })
     }
 
     pub fn zone(&self, name: &str) -> anyhow::Result<&Zone> {
@@ -164,7 +164,7 @@ impl Plan {
         found.with_context(|| format!("the demo has no zone {name}"))
     }
 
-    /// Where the page is.
+    /// Address of the page.
     pub fn page(&self) -> SocketAddr {
         self.services[0].application
     }
@@ -232,7 +232,8 @@ impl Plan {
         ];
         files.extend(self.services.iter().map(|service| (service.name.clone(), dataplane(service))));
         for zone in &self.zones {
-            let (address, port) = (zone.ingress.listens.ip(), zone.ingress.listens.port());
+            let address = zone.ingress.listens.ip();
+            let port = zone.ingress.listens.port();
             let advertised = format!("  advertisedAddress: {address}\n  advertisedPort: {port}\n");
             files.push((zone.ingress.name.clone(), zone_proxy("ZoneIngress", &zone.ingress) + &advertised));
             files.push((zone.egress.name.clone(), zone_proxy("ZoneEgress", &zone.egress)));
@@ -246,9 +247,9 @@ impl Plan {
     }
 }
 
-fn control_plane(ports: &mut Chooser, number: u16) -> anyhow::Result<ControlPlane> {
+fn control_plane(ports: &mut Chooser, number: u16) -> anyhow::Result<PlannedControlPlane> {
     let more = number * 10_000;
-    Ok(ControlPlane {
+    Ok(PlannedControlPlane {
         api: ports.choose(LOCAL, 5681 + more)?,
         https: ports.choose(LOCAL, 5682 + more)?,
         diagnostics: ports.choose(LOCAL, 5680 + more)?,
@@ -257,19 +258,20 @@ fn control_plane(ports: &mut Chooser, number: u16) -> anyhow::Result<ControlPlan
 
 fn zone(ports: &mut Chooser, number: u16, name: &'static str) -> anyhow::Result<Zone> {
     let mut proxy = |kind: &str, port: u16| {
-        anyhow::Ok(ZoneProxy {
+        anyhow::Ok(PlannedZoneProxy {
             name: format!("{kind}-{name}"),
             listens: (ports.own_address(&[port, ADMIN])?, port).into(),
             readiness: ports.choose(LOCAL, 0)?,
         })
     };
-    let (ingress, egress) = (proxy("ingress", INGRESS)?, proxy("egress", EGRESS)?);
+    let ingress = proxy("ingress", INGRESS)?;
+    let egress = proxy("egress", EGRESS)?;
     let control_plane = control_plane(ports, number)?;
     let dp_server = ports.choose(LOCAL, 5678 + number * 10_000)?;
     Ok(Zone { name, control_plane, dp_server, ingress, egress })
 }
 
-fn service(ports: &mut Chooser, service: &'static str, zone: &'static str) -> anyhow::Result<Service> {
+fn service(ports: &mut Chooser, service: &'static str, zone: &'static str) -> anyhow::Result<PlannedService> {
     let inbound = ports.own_address(&[INBOUND, ADMIN])?;
     let calls = match service {
         "web" => Some(Calls {
@@ -278,7 +280,7 @@ fn service(ports: &mut Chooser, service: &'static str, zone: &'static str) -> an
         }),
         _ => None,
     };
-    Ok(Service {
+    Ok(PlannedService {
         service,
         zone,
         name: format!("{service}-{zone}"),
@@ -289,7 +291,7 @@ fn service(ports: &mut Chooser, service: &'static str, zone: &'static str) -> an
     })
 }
 
-fn settings(control_plane: &ControlPlane, home: &Path, name: &str) -> Vec<(&'static str, String)> {
+fn settings(control_plane: &PlannedControlPlane, home: &Path, name: &str) -> Vec<(&'static str, String)> {
     vec![
         ("KUMA_GENERAL_WORK_DIR", home.join(name).display().to_string()),
         ("KUMA_API_SERVER_HTTP_INTERFACE", LOCAL.to_string()),
@@ -301,13 +303,13 @@ fn settings(control_plane: &ControlPlane, home: &Path, name: &str) -> Vec<(&'sta
     ]
 }
 
-/// What the page calls.
+/// URL that the page calls.
 pub fn store_url() -> String {
     format!("http://{KV}:{INBOUND}")
 }
 
-fn dataplane(service: &Service) -> String {
-    let Service { service: app, name, inbound, application, calls, .. } = service;
+fn dataplane(service: &PlannedService) -> String {
+    let PlannedService { service: app, name, inbound, application, calls, .. } = service;
     let outbound = calls.as_ref().map_or_else(String::new, |Calls { outbound, .. }| {
         format!(
             "  outbound:\n    - hostname: {KV}\n      address: {}\n      port: {}\n      backendRef:\n        \
@@ -328,7 +330,7 @@ fn dataplane(service: &Service) -> String {
     )
 }
 
-fn zone_proxy(kind: &str, ZoneProxy { name, listens, .. }: &ZoneProxy) -> String {
+fn zone_proxy(kind: &str, PlannedZoneProxy { name, listens, .. }: &PlannedZoneProxy) -> String {
     format!(
         "type: {kind}\nname: {name}\nnetworking:\n  address: {}\n  port: {}\n",
         listens.ip(),

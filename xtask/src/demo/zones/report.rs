@@ -1,16 +1,16 @@
-//! What the demo with zones says.
+//! Output of the demo with zones.
 
 use std::time::Duration;
 
-use super::plan::{Plan, store_url};
+use super::plan::{ZonesPlan, store_url};
 use crate::demo::{
     report::{ON_LOOPBACK, TRAFFIC, kumactl, relative},
     stage::Stage,
 };
 
-/// What runs where, and what to do next.
+/// Prints each program's address, and next steps.
 #[allow(clippy::print_stdout, reason = "what the command is for")]
-pub fn summary(stage: &Stage, plan: &Plan, took: Duration) {
+pub fn summary(stage: &Stage, plan: &ZonesPlan, took: Duration) {
     let page = &plan.services[0];
     let others: Vec<&str> =
         plan.zones.iter().map(|zone| zone.name).filter(|name| *name != page.zone).collect();
@@ -29,7 +29,8 @@ pub fn summary(stage: &Stage, plan: &Plan, took: Duration) {
     for zone in &plan.zones {
         let services = plan.services.iter().filter(|service| service.zone == zone.name);
         let services: Vec<&str> = services.map(|service| service.name.as_str()).collect();
-        let (api, ingress) = (format!("http://{}", zone.control_plane.api), zone.ingress.listens.to_string());
+        let api = format!("http://{}", zone.control_plane.api);
+        let ingress = zone.ingress.listens.to_string();
         let egress = zone.egress.listens.to_string();
         println!("  {:<8}{api:<26}{ingress:<21}{egress:<21}{}", zone.name, services.join(", "));
     }
@@ -43,7 +44,7 @@ pub fn summary(stage: &Stage, plan: &Plan, took: Duration) {
 }
 
 #[allow(clippy::print_stdout, reason = "what the command is for")]
-fn next_steps(stage: &Stage, plan: &Plan, victim: &str) {
+fn next_steps(stage: &Stage, plan: &ZonesPlan, victim: &str) {
     let kumactl = kumactl(stage);
     let counter = format!("http://{}/api/counter", plan.page());
     println!("Try next, in the folder of the repository:\n");

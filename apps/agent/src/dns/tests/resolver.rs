@@ -40,13 +40,16 @@ pub struct Resolver {
 impl Resolver {
     pub fn start(behaviour: Behaviour) -> Resolver {
         let port = testkit::ports::own_port().unwrap();
-        let (behaviour, asked) = (Arc::new(Mutex::new(behaviour)), Arc::new(AtomicUsize::new(0)));
+        let behaviour = Arc::new(Mutex::new(behaviour));
+        let asked = Arc::new(AtomicUsize::new(0));
         let ends = Arc::new(AtomicBool::new(false));
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
         udp.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
         tcp.set_nonblocking(true).unwrap();
-        let (behave, count, ended) = (behaviour.clone(), asked.clone(), ends.clone());
+        let behave = behaviour.clone();
+        let count = asked.clone();
+        let ended = ends.clone();
         let over_udp = std::thread::spawn(move || {
             let mut buffer = vec![0; 4096];
             while !ended.load(Ordering::Relaxed) {
@@ -56,7 +59,9 @@ impl Resolver {
                 respond(behaviour, &buffer[..length], &udp, peer);
             }
         });
-        let (behave, count, ended) = (behaviour.clone(), asked.clone(), ends.clone());
+        let behave = behaviour.clone();
+        let count = asked.clone();
+        let ended = ends.clone();
         let over_tcp = std::thread::spawn(move || {
             while !ended.load(Ordering::Relaxed) {
                 let Ok((mut stream, _)) = tcp.accept() else {

@@ -6,7 +6,7 @@ use prost::{Message, Oneof};
 pub const CUMULATIVE: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Request {
+pub struct ExportRequest {
     #[prost(message, repeated, tag = "1")]
     pub resource_metrics: Vec<ResourceMetrics>,
 }

@@ -1,12 +1,12 @@
 use super::*;
 
-fn sent(text: &str, labels: &[(String, String)]) -> Vec<Request> {
+fn sent(text: &str, labels: &[(String, String)]) -> Vec<ExportRequest> {
     let origin = Origin { instance: "default.web", labels, started: 7 };
     let requests = requests(Families::parse(text), &origin);
-    requests.iter().map(|bytes| Request::decode(bytes.as_slice()).unwrap()).collect()
+    requests.iter().map(|bytes| ExportRequest::decode(bytes.as_slice()).unwrap()).collect()
 }
 
-fn scopes(requests: &[Request]) -> Vec<&ScopeMetrics> {
+fn scopes(requests: &[ExportRequest]) -> Vec<&ScopeMetrics> {
     requests.iter().flat_map(|request| &request.resource_metrics[0].scope_metrics).collect()
 }
 

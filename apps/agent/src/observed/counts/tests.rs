@@ -1,4 +1,4 @@
-//! What is reported of what an Envoy has counted.
+//! Tests of reports about an Envoy's counts.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn inbound(all: u64, handshakes: u64, refused: u64) -> Stats {
     Stats::read(&used, "listener.127.0.0.2_80.ssl.handshake: 0\n")
 }
 
-fn plain(counted: &mut Counted, stats: &Stats, ending: bool) -> Option<u64> {
+fn plain(counted: &mut ReportedCounts, stats: &Stats, ending: bool) -> Option<u64> {
     let report = counted.look(stats, ending);
     counted.accepted(&report);
     report.inbounds.get("127.0.0.2_80").copied()
@@ -53,7 +53,7 @@ fn only_what_may_be_a_service_is_read() {
 
 #[test]
 fn a_report_has_what_was_added_since_the_last_one_that_was_taken() {
-    let mut counted = Counted::default();
+    let mut counted = ReportedCounts::default();
     let report = counted.look(&clusters(&[("a", 3), ("b", 1)]), false);
     assert_eq!(report.clusters, BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 1)]));
     counted.accepted(&report);
@@ -68,7 +68,7 @@ fn a_report_has_what_was_added_since_the_last_one_that_was_taken() {
 
 #[test]
 fn counts_of_a_new_envoy_are_new() {
-    let mut counted = Counted::default();
+    let mut counted = ReportedCounts::default();
     let report = counted.look(&clusters(&[("a", 100)]), false);
     counted.accepted(&report);
     // A report that is not taken changes nothing.
@@ -83,7 +83,7 @@ fn counts_of_a_new_envoy_are_new() {
 
 #[test]
 fn connections_without_tls_of_the_mesh_are_counted_once_they_are_certain() {
-    let mut counted = Counted::default();
+    let mut counted = ReportedCounts::default();
     assert_eq!(plain(&mut counted, &inbound(10, 7, 1), false), None);
     // One of them was in the middle of its handshake.
     assert_eq!(plain(&mut counted, &inbound(12, 10, 1), false), Some(1));
@@ -98,7 +98,7 @@ fn connections_without_tls_of_the_mesh_are_counted_once_they_are_certain() {
 #[test]
 fn listeners_without_tls_are_no_inbounds() {
     let stats = Stats::read("listener.127.0.0.1_10001.downstream_cx_total: 5", "");
-    let mut counted = Counted::default();
+    let mut counted = ReportedCounts::default();
     assert!(counted.look(&stats, true).is_empty());
 }
 
@@ -106,7 +106,7 @@ fn listeners_without_tls_are_no_inbounds() {
 fn a_report_is_bounded_and_the_rest_waits() {
     let names: Vec<String> = (0..MAX_NAMES + 10).map(|i| format!("service-{i:06}")).collect();
     let all: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
-    let mut counted = Counted::default();
+    let mut counted = ReportedCounts::default();
     let first = counted.look(&clusters(&all), false);
     assert_eq!(first.clusters.len(), MAX_NAMES);
     counted.accepted(&first);
@@ -114,7 +114,7 @@ fn a_report_is_bounded_and_the_rest_waits() {
     assert_eq!(rest.clusters.len(), 10);
     let long: Vec<String> = (0..2000).map(|i| format!("{i:04}{}", "x".repeat(1000))).collect();
     let long: Vec<(&str, u64)> = long.iter().map(|name| (name.as_str(), u64::MAX)).collect();
-    let report = Counted::default().look(&clusters(&long), false);
+    let report = ReportedCounts::default().look(&clusters(&long), false);
     let written = serde_json::to_string(&report.clusters).unwrap().len();
     assert!(written < MAX_BYTES && report.clusters.len() > 900, "{written} bytes");
 }

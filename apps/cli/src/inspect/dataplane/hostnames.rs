@@ -1,51 +1,47 @@
 //! `--type hostnames`: what the application behind a proxy can call by name, and where that leads.
 
-use serde_json::Value;
+use contract::hostnames::{HostnameClaim, HostnameList};
 
-use crate::{cell::text, output};
+use crate::{
+    cell::{line, lines},
+    output,
+};
 
-pub fn table(hostnames: &Value) -> String {
+pub fn table(hostnames: &HostnameList) -> String {
     let mut cells = Vec::new();
-    for item in array(&hostnames["items"]) {
-        let addresses: Vec<String> = array(&item["addresses"]).map(text).collect();
-        for port in array(&item["ports"]) {
-            let named = format!("{}:{}", text(&item["hostname"]), text(&port["port"]));
-            cells.push(vec![named, addresses.join(","), origin(port), destination(port)]);
+    for item in &hostnames.items {
+        let addresses = lines(&item.addresses, ",");
+        for port in &item.ports {
+            let named = format!("{}:{}", line(&item.hostname), port.port);
+            cells.push(vec![named, addresses.clone(), origin(&port.claim), destination(&port.claim)]);
         }
     }
     let mut out = output::table(&["HOSTNAME", "ADDRESSES", "FROM", "LEADS TO"], cells);
-    for lost in array(&hostnames["conflicts"]) {
+    for lost in &hostnames.conflicts {
         out.push_str(&format!(
             "\nConflict: {}:{} is claimed by {} (has it) and by {}\n",
-            text(&lost["hostname"]),
-            text(&lost["port"]),
-            origin(&lost["winner"]),
-            origin(&lost["loser"]),
+            line(&lost.hostname),
+            lost.port,
+            origin(&lost.winner),
+            origin(&lost.loser),
         ));
     }
-    if hostnames["resolver"] == false {
+    if !hostnames.resolver {
         out.push_str("\nThe agent of this proxy answers no queries for hostnames of the mesh.\n");
     }
     out
 }
 
-fn array(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
+fn origin(claim: &HostnameClaim) -> String {
+    let origin = &claim.origin;
+    let generator = origin.hostname_generator.as_deref().filter(|by| !by.is_empty());
+    let by = generator.map(|by| format!(" by HostnameGenerator/{}", line(by))).unwrap_or_default();
+    format!("{}/{}{by}", line(&origin.kind), line(&origin.name))
 }
 
-fn origin(claim: &Value) -> String {
-    let origin = &claim["origin"];
-    let by = text(&origin["hostnameGenerator"]);
-    let by = if by.is_empty() { String::new() } else { format!(" by HostnameGenerator/{by}") };
-    format!("{}/{}{by}", text(&origin["kind"]), text(&origin["name"]))
-}
-
-fn destination(claim: &Value) -> String {
-    let tags: Vec<String> = claim["tags"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, value)| format!("{name}={}", text(value)))
-        .collect();
-    if tags.is_empty() { text(&claim["kri"]) } else { tags.join(" ") }
+fn destination(claim: &HostnameClaim) -> String {
+    if claim.tags.is_empty() {
+        return claim.kri.as_deref().map(line).unwrap_or_default();
+    }
+    lines(claim.tags.iter().map(|(name, value)| format!("{name}={value}")), " ")
 }

@@ -3,42 +3,87 @@
 //! A mesh whose destinations are all MeshServices answers per inbound and outbound. Any other mesh
 //! refuses to, and [`rules`] reads its rules instead.
 
-use resources::Kind;
+use contract::{
+    layout::ProxyLayoutItem,
+    lenient::read_partly,
+    policies::{EffectivePolicy, PolicyOrigin, RouteRule},
+};
+use resources::kinds::mesh_http_route::{Match, PathMatch};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{ask, attempted, rules, sections::Sections};
+use super::{attempted, present, rules, sections::Sections};
 use crate::{
-    cell::{list, text},
-    client::{Client, segment},
+    cell::{line, lines},
+    client::{ApiClient, Proxy, Reply, read_as},
     failure::Result,
     output::TableFormat,
     parallel,
-    types::Type,
 };
 
-pub fn show(client: &Client, mesh: &str, name: &str, format: TableFormat) -> Result<String> {
-    let whole = ask(client, mesh, name, "_policies")?;
-    if whole.status == 400 {
-        return rules::show(client, mesh, name, format);
+pub fn show(client: &ApiClient, proxy: &Proxy<'_>, format: TableFormat) -> Result<String> {
+    let whole = present(proxy, client.policies(proxy)?)?;
+    if whole.answer.status == 400 {
+        return rules::show(client, proxy, format);
     }
-    let proxy = InspectedProxy { client, mesh, name };
-    let policies = whole.json(&attempted(mesh, name))?["policies"].take();
-    let document = proxy.document(policies)?;
-    Ok(format.render(&document, || table(&document)))
+    let attempted = attempted(proxy.mesh, proxy.name);
+    let proxy = InspectedProxy { client, proxy, attempted: &attempted };
+    let document = proxy.document(whole.document(&attempted)?.sent["policies"].take())?;
+    let read: Inspected = read_as(&document, &attempted)?;
+    Ok(format.render(&document, || table(&read)))
 }
 
-/// Where the answers about one proxy come from.
+/// The layout of a proxy with the policies of each part.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Inspected {
+    policies: Vec<EffectivePolicy>,
+    inbounds: Vec<Part>,
+    outbounds: Vec<Part>,
+    problems: Vec<String>,
+}
+
+/// An inbound or outbound.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Part {
+    #[serde(flatten)]
+    item: ProxyLayoutItem,
+    policies: Vec<EffectivePolicy>,
+    routes: Vec<Routes>,
+}
+
+/// The routes of one kind.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Routes {
+    kind: String,
+    origins: Vec<PolicyOrigin>,
+    rules: Vec<Route>,
+}
+
+/// A route with its own policies.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Route {
+    #[serde(flatten)]
+    rule: RouteRule,
+    policies: Vec<EffectivePolicy>,
+}
+
+/// The source of the answers about one proxy.
 struct InspectedProxy<'a> {
-    client: &'a Client,
-    mesh: &'a str,
-    name: &'a str,
+    client: &'a ApiClient,
+    proxy: &'a Proxy<'a>,
+    attempted: &'a str,
 }
 
 impl InspectedProxy<'_> {
-    /// The layout of the proxy with what applies to each of its parts.
+    /// The layout as it was sent, with what applies to each of its parts.
     fn document(&self, policies: Value) -> Result<Value> {
-        let mut document = json!({ "mesh": self.mesh, "name": self.name, "policies": policies });
-        let layout = self.get("_layout")?;
+        let Proxy { mesh, name } = self.proxy;
+        let mut document = json!({ "mesh": mesh, "name": name, "policies": policies });
+        let layout = self.sent(self.client.layout(self.proxy)?)?;
         for (field, value) in layout.as_object().into_iter().flatten() {
             document[field] = value.clone();
         }
@@ -50,28 +95,28 @@ impl InspectedProxy<'_> {
     fn parts(&self, of: &Value, complete: impl Fn(&mut Value, &str) -> Result<()> + Sync) -> Result<Value> {
         let parts = of.as_array().map(Vec::as_slice).unwrap_or_default();
         let completed = parallel::map(parts, |part| {
-            let mut part = part.clone();
-            if let Some(kri) = part["kri"].as_str().filter(|kri| !kri.is_empty()).map(segment) {
-                complete(&mut part, &kri)?;
+            let mut completed = part.clone();
+            if let Some(kri) = identifier(part) {
+                complete(&mut completed, kri)?;
             }
-            Ok(part)
+            Ok(completed)
         });
         completed.map(Value::Array)
     }
 
     fn inbound(&self, part: &mut Value, kri: &str) -> Result<()> {
-        part["policies"] = self.get(&format!("_inbounds/{kri}/_policies"))?["policies"].take();
+        part["policies"] = self.sent(self.client.inbound_policies(self.proxy, kri)?)?["policies"].take();
         Ok(())
     }
 
     /// The routes of an outbound may have policies of their own.
     fn outbound(&self, part: &mut Value, kri: &str) -> Result<()> {
-        part["policies"] = self.get(&format!("_outbounds/{kri}/_policies"))?["policies"].take();
-        let mut routes = self.get(&format!("_outbounds/{kri}/_routes"))?["routes"].take();
+        part["policies"] = self.sent(self.client.outbound_policies(self.proxy, kri)?)?["policies"].take();
+        let mut routes = self.sent(self.client.routes(self.proxy, kri)?)?["routes"].take();
         for rule in routes.as_array_mut().into_iter().flatten().flat_map(rules_of) {
-            if let Some(route) = rule["kri"].as_str().filter(|route| !route.is_empty()).map(segment) {
-                let path = format!("_outbounds/{kri}/_routes/{route}/_policies");
-                rule["policies"] = self.get(&path)?["policies"].take();
+            if let Some(route) = identifier(rule).map(str::to_owned) {
+                let policies = self.client.route_policies(self.proxy, kri, &route)?;
+                rule["policies"] = self.sent(policies)?["policies"].take();
             }
         }
         part["routes"] = routes;
@@ -79,54 +124,52 @@ impl InspectedProxy<'_> {
     }
 
     /// The proxy was there when it was first asked for; what is missing now is reported in the server's words.
-    fn get(&self, view: &str) -> Result<Value> {
-        let proxy = Type::of_kind(Kind::Dataplane).item(self.mesh, self.name);
-        self.client.get(&format!("{proxy}/{view}"))?.json(&attempted(self.mesh, self.name))
+    fn sent<T: DeserializeOwned>(&self, reply: Reply<T>) -> Result<Value> {
+        Ok(reply.document(self.attempted)?.sent)
     }
+}
+
+fn identifier(part: &Value) -> Option<&str> {
+    part["kri"].as_str().filter(|kri| !kri.is_empty())
 }
 
 /// The outbounds that the proxy has. Only our layouts tell them from other destinations; they list passthrough, too.
 fn called(layout: &Value) -> Value {
     let told = layout.get("passthrough").is_some();
-    each(layout, "outbounds")
-        .filter(|outbound| !told || outbound.get("proxyResources").is_some())
-        .cloned()
-        .collect()
+    let outbounds = layout["outbounds"].as_array().into_iter().flatten();
+    outbounds.filter(|outbound| !told || outbound.get("proxyResources").is_some()).cloned().collect()
 }
 
 fn rules_of(route: &mut Value) -> impl Iterator<Item = &mut Value> {
     route["rules"].as_array_mut().into_iter().flatten()
 }
 
-fn each<'a>(of: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
-    of[field].as_array().into_iter().flatten()
-}
-
-fn table(document: &Value) -> String {
+fn table(document: &Inspected) -> String {
     let mut sections = Sections::default();
     sections.begin("Proxy");
-    for policy in each(document, "policies") {
-        sections.add("Proxy", vec![text(&policy["kind"]), origins(policy), policy["conf"].to_string()]);
+    for policy in &document.policies {
+        sections
+            .add("Proxy", vec![line(&policy.kind), origins(&policy.origins), shown(policy.conf.as_ref())]);
     }
-    for inbound in each(document, "inbounds") {
-        let title = title("Inbound", inbound);
+    for inbound in &document.inbounds {
+        let title = title("Inbound", &inbound.item);
         sections.begin(&title);
-        for policy in each(inbound, "policies") {
-            for rule in each(policy, "rules") {
-                let conf = format!("{} {}", rules::matchers(rule), rule["conf"]).trim().to_owned();
-                sections.add(&title, vec![text(&policy["kind"]), text(&rule["kri"]), conf]);
+        for policy in &inbound.policies {
+            for rule in policy.rules.iter().flatten() {
+                let conf = format!("{} {}", rules::matchers(&rule.matchers), rule.conf).trim().to_owned();
+                sections.add(&title, vec![line(&policy.kind), line(&rule.kri), conf]);
             }
         }
     }
     let mut bare = 0;
-    for outbound in each(document, "outbounds") {
+    for outbound in &document.outbounds {
         let lines = of_outbound(outbound);
-        let title = title("Outbound", outbound);
+        let title = title("Outbound", &outbound.item);
         bare += usize::from(lines.is_empty());
         lines.into_iter().for_each(|line| sections.add(&title, line));
     }
-    for problem in each(document, "problems") {
-        sections.add("Problems", vec![text(problem)]);
+    for problem in &document.problems {
+        sections.add("Problems", vec![line(problem)]);
     }
     let mut out = sections.render();
     if bare > 0 {
@@ -135,54 +178,53 @@ fn table(document: &Value) -> String {
     out
 }
 
-fn of_outbound(outbound: &Value) -> Vec<Vec<String>> {
-    let mut lines = Vec::new();
+fn shown(conf: Option<&Value>) -> String {
+    conf.unwrap_or(&Value::Null).to_string()
+}
+
+fn of_outbound(outbound: &Part) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
     // Routes are policies, too, and have lines of their own below.
-    let is_route = |policy: &&Value| each(outbound, "routes").any(|route| route["kind"] == policy["kind"]);
-    for policy in each(outbound, "policies").filter(|policy| !is_route(policy)) {
-        lines.extend(confs(policy, ""));
+    let is_route = |policy: &&EffectivePolicy| outbound.routes.iter().any(|route| route.kind == policy.kind);
+    for policy in outbound.policies.iter().filter(|policy| !is_route(policy)) {
+        rows.extend(confs(policy, ""));
     }
-    for route in each(outbound, "routes") {
-        for rule in each(route, "rules") {
-            let origin = match text(&rule["kri"]) {
-                kri if kri.is_empty() => origins(route),
-                kri => kri,
-            };
-            let matches = list(&rule["matches"], matching);
-            let conf = format!("{matches} {}", rule["conf"]);
-            lines.push(vec![text(&route["kind"]), origin.clone(), conf.trim().to_owned()]);
+    for route in &outbound.routes {
+        for Route { rule, policies } in &route.rules {
+            let origin = if rule.kri.is_empty() { origins(&route.origins) } else { line(&rule.kri) };
+            let matches = rule.matches.iter().flatten().map(matching).filter(|shown| !shown.is_empty());
+            let conf = format!("{} {}", lines(matches, ","), rule.conf);
+            rows.push(vec![line(&route.kind), origin.clone(), conf.trim().to_owned()]);
             // A route without policies of its own has those of its outbound, which stand above.
-            let own =
-                each(rule, "policies").filter(|policy| !each(outbound, "policies").any(|p| p == *policy));
-            let on = format!(" on {}", origin);
-            lines.extend(own.flat_map(|policy| confs(policy, &on)));
+            let own = policies.iter().filter(|policy| !outbound.policies.contains(policy));
+            let on = format!(" on {origin}");
+            rows.extend(own.flat_map(|policy| confs(policy, &on)));
         }
     }
-    lines
+    rows
 }
 
 /// An outbound's policy has several configurations where several of its ports or routes differ.
-fn confs<'a>(policy: &'a Value, on: &'a str) -> impl Iterator<Item = Vec<String>> {
-    each(policy, "conf")
-        .map(move |conf| vec![format!("{}{on}", text(&policy["kind"])), origins(policy), conf.to_string()])
+fn confs<'a>(policy: &'a EffectivePolicy, on: &'a str) -> impl Iterator<Item = Vec<String>> {
+    let confs = policy.conf.as_ref().and_then(Value::as_array).into_iter().flatten();
+    confs.map(move |conf| {
+        vec![format!("{}{on}", line(&policy.kind)), origins(&policy.origins), conf.to_string()]
+    })
 }
 
-fn origins(policy: &Value) -> String {
-    list(&policy["origins"], |origin| text(&origin["kri"]))
+fn origins(origins: &[PolicyOrigin]) -> String {
+    lines(origins.iter().map(|origin| &origin.kri).filter(|kri| !kri.is_empty()), ",")
 }
 
 /// `Inbound self_http (port 80, http) kri_dp_default___web_http`; a name that is the identifier is not repeated.
-fn title(part: &str, of: &Value) -> String {
-    let (kri, name) = (text(&of["kri"]), text(&of["proxyResourceName"]));
+fn title(part: &str, of: &ProxyLayoutItem) -> String {
+    let kri = line(&of.kri);
+    let name = line(&of.proxy_resource_name);
     let mut title = format!("{part} {}", if kri.is_empty() { &name } else { &kri });
-    let details: Vec<String> = [
-        text(&of["protocol"]),
-        of["port"].as_u64().map(|port| format!("port {port}")).unwrap_or_default(),
-        if name == kri { String::new() } else { format!("in Envoy {name}") },
-    ]
-    .into_iter()
-    .filter(|detail| !detail.is_empty())
-    .collect();
+    let port = if of.port == 0 { String::new() } else { format!("port {}", of.port) };
+    let in_envoy = if name == kri { String::new() } else { format!("in Envoy {name}") };
+    let details: Vec<String> =
+        [line(&of.protocol), port, in_envoy].into_iter().filter(|detail| !detail.is_empty()).collect();
     if !details.is_empty() {
         title.push_str(&format!(" ({})", details.join(", ")));
     }
@@ -190,10 +232,16 @@ fn title(part: &str, of: &Value) -> String {
 }
 
 /// `PathPrefix /v2 GET +1 headers`.
-pub fn matching(of: &Value) -> String {
-    let mut words = vec![text(&of["path"]["type"]), text(&of["path"]["value"]), text(&of["method"])];
-    for (field, noun) in [("headers", "headers"), ("queryParams", "parameters")] {
-        let count = each(of, field).count();
+fn matching(of: &Value) -> String {
+    let Match { path, method, query_params, headers } = read_partly(of);
+    let mut words = Vec::new();
+    if let Some(PathMatch { type_, value }) = &path {
+        words.extend([line(type_.as_str()), line(value)]);
+    }
+    words.extend(method.map(|method| line(method.as_str())));
+    let headers = headers.map_or(0, |headers| headers.len());
+    let parameters = query_params.map_or(0, |parameters| parameters.len());
+    for (count, noun) in [(headers, "headers"), (parameters, "parameters")] {
         if count > 0 {
             words.push(format!("+{count} {noun}"));
         }

@@ -1,39 +1,39 @@
 //! `--type reachability`: which destinations a proxy reaches, and why.
 
-use serde_json::Value;
+use contract::reachability::{DestinationReachability, ProxyReachability, ReachabilityDestination};
 
 use crate::{
-    cell::{self, Column, text},
+    cell::{self, Column, line, lines},
     output, reachability,
 };
 
-const COLUMNS: [Column; 4] = [
-    ("DESTINATION", |item| text(&item["destination"])),
-    ("VERDICT", |item| text(&item["verdict"])),
-    ("REFUSING", |item| match cell::number(&item["refusing"]) {
-        0 => String::new(),
-        count => count.to_string(),
-    }),
-    ("DECIDED BY", |item| match item["open"] == true {
-        true => "anyone may call it".to_owned(),
-        false => cell::list(&item["decidedBy"], text),
+const COLUMNS: [Column<ReachabilityDestination>; 4] = [
+    ("DESTINATION", |item| line(&item.destination)),
+    ("VERDICT", |item| reachability::verdict(item.verdict).to_owned()),
+    ("REFUSING", |item| if item.refusing == 0 { String::new() } else { item.refusing.to_string() }),
+    ("DECIDED BY", |item| {
+        if item.callable_by_all { "anyone may call it".to_owned() } else { lines(&item.decided_by, ",") }
     }),
 ];
 
-pub fn shown(answer: &Value) -> String {
-    let mode = format!("Mode: {}\n", reachability::mode(&answer["mode"]));
-    if answer["destination"].is_string() {
-        let to = format!("Destination: {}\n", text(&answer["destination"]));
-        return mode + &to + &reachability::explained(answer);
-    }
-    let counts = &answer["counts"];
-    let counts: Vec<String> = ["reachable", "trimmed", "denied", "unknown"]
-        .iter()
-        .map(|verdict| format!("{} {verdict}", cell::number(&counts[*verdict])))
-        .collect();
-    let (titles, rows) = cell::grid(&COLUMNS, answer["destinations"].as_array().into_iter().flatten());
+/// One destination, explained.
+pub fn one(answer: &DestinationReachability) -> String {
+    let mode = reachability::mode(&answer.mode);
+    let to = line(&answer.destination);
+    format!("Mode: {mode}\nDestination: {to}\n{}", reachability::explained(&answer.explained))
+}
+
+/// All destinations.
+pub fn all(answer: &ProxyReachability) -> String {
+    let mode = reachability::mode(&answer.mode);
+    let counts = &answer.counts;
+    let counts = format!(
+        "{} reachable, {} trimmed, {} denied, {} unknown",
+        counts.reachable, counts.trimmed, counts.denied, counts.unknown
+    );
+    let (titles, rows) = cell::grid(&COLUMNS, &answer.destinations);
     let table = if rows.is_empty() { String::new() } else { format!("\n{}", output::table(&titles, rows)) };
-    let more = if answer["truncated"] == true { "\nThere are more: select one with --to.\n" } else { "" };
-    let report = reachability::report(&answer["report"]);
-    format!("{mode}Destinations: {}\n{report}{table}{more}", counts.join(", "))
+    let more = if answer.truncated { "\nThere are more: select one with --to.\n" } else { "" };
+    let report = answer.report.as_ref().map(reachability::report).unwrap_or_default();
+    format!("Mode: {mode}\nDestinations: {counts}\n{report}{table}{more}")
 }

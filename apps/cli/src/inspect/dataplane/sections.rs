@@ -1,4 +1,4 @@
-//! What applies where, for reading: a paragraph for the proxy, each inbound and each outbound, a line
+//! Policies by the place they apply to, for reading: a paragraph for the proxy, each inbound and each outbound, a line
 //! for each policy.
 
 use crate::output;

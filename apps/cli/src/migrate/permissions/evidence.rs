@@ -1,52 +1,50 @@
-//! Whether enough is known to take a step.
+//! Evidence that is needed to take a step.
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-use serde_json::Value;
-
-use super::mesh::{Mesh, Mode};
-use crate::{
-    cell::{number, text},
-    client::{Client, segment},
-    failure::Result,
-    suggest::{self, items},
+use contract::{
+    observed::{ObservedCall, ObservedCalls, ReportingProxies},
+    suggestions::{DeniedCall, SeenCall, Suggestions},
 };
+use jiff::Timestamp;
 
-/// How many of a sort are named.
+use super::mesh::{Mesh, TrimmingStage};
+use crate::{cell::line, client::ApiClient, failure::Result, suggest};
+
+/// Number of items of a sort that are named.
 const MAX_NAMED: usize = 20;
 const HOUR: u64 = 3_600;
 
-/// What is known about the calls of a mesh.
+/// Knowledge about the calls of a mesh.
 pub struct Evidence<'s> {
-    suggestions: &'s [Value],
-    observed: Value,
+    suggestions: &'s [Suggestions],
+    observed: ObservedCalls,
     window: Duration,
 }
 
 impl<'s> Evidence<'s> {
     pub fn read(
-        client: &Client,
+        client: &ApiClient,
         mesh: &str,
-        suggestions: &'s [Value],
+        suggestions: &'s [Suggestions],
         window: Duration,
     ) -> Result<Evidence<'s>> {
-        let path = format!("/meshes/{}/_observed?wouldBeTrimmed=true", segment(mesh));
-        let observed =
-            client.get(&path)?.json(&format!("could not get the observed calls of mesh {mesh:?}"))?;
+        let attempted = format!("could not get the observed calls of mesh {mesh:?}");
+        let observed = client.would_be_trimmed(mesh)?.read(&attempted)?;
         Ok(Evidence { suggestions, observed, window })
     }
 
-    /// What lacks of the observation itself.
+    /// Gaps of the observation itself.
     pub fn observation(&self) -> Vec<String> {
         let mut missing = Vec::new();
         // Each service has been observed for a time of its own.
-        let windows = self.suggestions.iter().map(|answer| &answer["window"]);
-        if let Some(window) = windows.min_by_key(|window| number(&window["seconds"])) {
-            let (seconds, wanted) = (number(&window["seconds"]), self.window.as_secs());
-            let newest = text(&window["newest"]);
-            let what = if newest.is_empty() { newest } else { format!(" to {newest}") };
-            match window["since"].as_str() {
+        let windows = self.suggestions.iter().map(|answer| &answer.window);
+        if let Some(window) = windows.min_by_key(|window| window.seconds) {
+            let seconds = window.seconds;
+            let wanted = self.window.as_secs();
+            let newest = window.newest.as_deref().filter(|newest| !newest.is_empty());
+            let what = newest.map(|newest| format!(" to {}", line(newest))).unwrap_or_default();
+            match window.since {
                 None => missing.push("reports of calls: no proxy has sent one yet".to_owned()),
                 Some(_) if seconds < wanted => missing.push(format!(
                     "time: calls{what} were observed for {}, and {} are required (--min-window): a job that runs less \
@@ -57,19 +55,18 @@ impl<'s> Evidence<'s> {
                 Some(_) => {}
             }
         }
-        if self.suggestions.iter().any(|answer| answer["otherZones"] == true) {
+        if self.suggestions.iter().any(|answer| answer.other_zones) {
             missing.push(
                 "the callers of other zones, which only their control planes know: ask each of them for \
                  /meshes/MESH/_observed, permit what calls this zone, and go on with --force"
                     .to_owned(),
             );
         }
-        let proxies = &self.observed["proxies"];
-        let (reporting, connected) = (number(&proxies["reporting"]), number(&proxies["connected"]));
+        let ReportingProxies { reporting, connected } = self.observed.proxies;
         if reporting < connected {
             missing.push(format!("reports of {} of {connected} connected proxies", connected - reporting));
         }
-        if self.observed["dropped"] == true {
+        if self.observed.dropped {
             missing.push("some of the calls: there were more than the control plane keeps".to_owned());
         }
         missing
@@ -78,7 +75,7 @@ impl<'s> Evidence<'s> {
     /// That, and who decided that calls which are refused now are to be let in.
     pub fn before_permissions(&self) -> Vec<String> {
         let mut missing = self.observation();
-        let refused = self.wanted().filter(|it| it["refused"] == true).map(edge);
+        let refused = self.wanted().filter(|it| it.refused).map(|it| edge(&it.caller, &it.destination));
         let what =
             "a decision, apply what `kumactl suggest permissions` says or deny by name what is refused now:";
         missing.extend(some(refused, what));
@@ -86,17 +83,17 @@ impl<'s> Evidence<'s> {
     }
 
     /// The calls that permissions are suggested for.
-    fn wanted(&self) -> impl Iterator<Item = &Value> {
-        let permissions = self.suggestions.iter().flat_map(|it| items(&it["permissions"]));
-        permissions.flat_map(|it| items(&it["evidence"]))
+    fn wanted(&self) -> impl Iterator<Item = &SeenCall> {
+        self.suggestions.iter().flat_map(|it| &it.permissions).flat_map(|it| &it.evidence)
     }
 
     /// That, and calls that no permission is about.
     pub fn of_permissions(&self) -> Vec<String> {
         let mut missing = self.observation();
-        missing.extend(some(self.wanted().map(edge), "a permission for"));
-        let denied = self.suggestions.iter().flat_map(|it| items(&it["denied"]));
-        let ending = denied.filter(|it| it["getsThrough"] == true).map(suggest::denial);
+        let wanted = self.wanted().map(|it| edge(&it.caller, &it.destination));
+        missing.extend(some(wanted, "a permission for"));
+        let denied = self.suggestions.iter().flat_map(|it| &it.denied);
+        let ending = denied.filter(|it| it.gets_through).map(suggest::denial);
         missing.extend(some(ending, "a decision:"));
         missing
     }
@@ -104,26 +101,24 @@ impl<'s> Evidence<'s> {
     /// That, services that no one was seen to call, and calls that would be trimmed.
     pub fn all(&self) -> Vec<String> {
         let mut missing = self.of_permissions();
-        let unseen = self.suggestions.iter().flat_map(|it| items(&it["unseen"])).map(text);
+        let unseen = self.suggestions.iter().flat_map(|it| &it.unseen).map(|it| line(it));
         missing.extend(some(unseen, "a caller, or a permission that says who may call, of"));
-        let denied: Vec<(&Value, &Value)> = self
-            .suggestions
-            .iter()
-            .flat_map(|it| items(&it["denied"]))
-            .map(|it| (&it["caller"], &it["destination"]))
-            .collect();
+        let denied: Vec<&DeniedCall> = self.suggestions.iter().flat_map(|it| &it.denied).collect();
         // What a policy denies by name is refused already, and meant to be.
-        let is_meant = |call: &&Value| denied.contains(&(&call["caller"], &call["destination"]));
-        let trimmed = items(&self.observed["edges"]).iter().filter(|call| !is_meant(call)).map(edge);
+        let is_meant = |call: &&ObservedCall| {
+            denied.iter().any(|it| it.caller == call.caller && it.destination == call.destination)
+        };
+        let trimmed = self.observed.edges.iter().filter(|call| !is_meant(call));
+        let trimmed = trimmed.map(|it| edge(&it.caller, &it.destination));
         missing.extend(some(trimmed, "a permission for what would be trimmed:"));
         missing
     }
 }
 
-/// What lacks of the time in mode `shadow`. Calls that come up meanwhile and that no permission is about stop the walk
-/// before anything is refused or trimmed.
+/// Gap in the time in mode `shadow`, in words. Calls that come up meanwhile and that no permission is about stop the
+/// walk before anything is refused or trimmed.
 pub fn shadow(mesh: &Mesh, wanted: Duration) -> Option<String> {
-    if mesh.mode() < Mode::Shadow {
+    if mesh.mode() < TrimmingStage::Shadow {
         return Some("the mode of the mesh was never shadow, so trimmed calls were not counted".to_owned());
     }
     let required = format!("{} are required (--min-shadow)", length(wanted.as_secs()));
@@ -135,8 +130,8 @@ pub fn shadow(mesh: &Mesh, wanted: Duration) -> Option<String> {
     }
 }
 
-fn edge(call: &Value) -> String {
-    format!("{} to {}", text(&call["caller"]), text(&call["destination"]))
+fn edge(caller: &str, destination: &str) -> String {
+    format!("{} to {}", line(caller), line(destination))
 }
 
 /// Each of them, up to a number.

@@ -2,35 +2,42 @@
 
 use std::time::Duration;
 
+use contract::{lenient::read_partly, resource::ShownResource};
 use jiff::Timestamp;
-use resources::labels;
+use resources::{
+    kinds::{
+        mesh::{self, MtlsMode},
+        proto::ProtoEnum,
+    },
+    labels,
+};
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
 use crate::{
-    cell::text,
-    client::{Client, segment},
+    cell::line,
+    client::{ApiClient, segment},
     failure::Result,
-    suggest::items,
 };
 
 /// On a Mesh that this command put into mode `shadow`: when, in seconds since 1970.
 const SHADOW_SINCE: &str = "reachability.kuma.io/shadow-since";
 
-/// What is done about destinations that a client may not call.
+/// Trimming of destinations that a client may not call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
+pub enum TrimmingStage {
     /// Off or report: nothing is counted.
     Before,
     Shadow,
     Enforce,
 }
 
-impl Mode {
+impl TrimmingStage {
     pub fn word(self) -> &'static str {
         match self {
-            Mode::Before => "off",
-            Mode::Shadow => "shadow",
-            Mode::Enforce => "enforce",
+            TrimmingStage::Before => "off",
+            TrimmingStage::Shadow => "shadow",
+            TrimmingStage::Enforce => "enforce",
         }
     }
 }
@@ -38,46 +45,44 @@ impl Mode {
 /// A mesh as it is stored, and how its proxies know each other.
 pub struct Mesh {
     path: String,
-    resource: Value,
+    sent: Value,
+    read: ShownResource<mesh::Mesh>,
     identities: usize,
 }
 
-/// Where a MeshTrafficPermission is.
+/// Path of a MeshTrafficPermission.
 pub fn permission(mesh: &str, name: &str) -> String {
     format!("/meshes/{}/meshtrafficpermissions/{}", segment(mesh), segment(name))
 }
 
 impl Mesh {
-    pub fn read(client: &Client, name: &str) -> Result<Mesh> {
+    pub fn read(client: &ApiClient, name: &str) -> Result<Mesh> {
         let path = format!("/meshes/{}", segment(name));
-        let resource = client.get(&path)?.json(&format!("could not get mesh {name:?}"))?;
+        let sent = client.get(&path)?.json(&format!("could not get mesh {name:?}"))?;
         let identities = client.get(&format!("{path}/meshidentities?size=1"))?;
         let identities = identities.json(&format!("could not list the identities of mesh {name:?}"))?;
-        Ok(Mesh { path, resource, identities: items(&identities["items"]).len() })
+        let identities: Items = read_partly(&identities);
+        Ok(Mesh { path, read: ShownResource::read(&sent), sent, identities: identities.items.len() })
     }
 
     /// The mode of the backend in use.
-    fn mtls(&self) -> Option<String> {
-        let mtls = &self.resource["mtls"];
-        let enabled = mtls["enabledBackend"].as_str().filter(|name| !name.is_empty())?;
-        let backend = items(&mtls["backends"]).iter().find(|it| it["name"] == enabled)?;
-        let mode = text(&backend["mode"]);
-        Some(if mode.is_empty() { "STRICT".to_owned() } else { mode })
+    fn mtls(&self) -> Option<MtlsMode> {
+        self.read.of.enabled_backend().map(|backend| backend.mode)
     }
 
-    /// How servers know their clients, in words.
+    /// Means by which servers know their clients, in words.
     pub fn security(&self) -> String {
         match self.mtls() {
-            Some(mode) if mode == "PERMISSIVE" => {
+            Some(MtlsMode::Permissive) => {
                 "mTLS is PERMISSIVE: clients without TLS are accepted whatever permissions say".to_owned()
             }
-            Some(mode) => format!("mTLS is {mode}"),
+            Some(mode) => format!("mTLS is {}", mode.name()),
             None if self.identities > 0 => "proxies have identities by MeshIdentity".to_owned(),
             None => "mTLS is off".to_owned(),
         }
     }
 
-    /// What the mesh itself lacks.
+    /// Prerequisites that the mesh itself lacks.
     pub fn missing(&self) -> Vec<String> {
         let secured = self.mtls().is_some() || self.identities > 0;
         let off = "mTLS, without which permissions have no effect: enable a backend in `mtls` of the Mesh (PERMISSIVE \
@@ -85,26 +90,25 @@ impl Mesh {
         if secured { Vec::new() } else { vec![off.to_owned()] }
     }
 
-    pub fn mode(&self) -> Mode {
-        match text(&self.resource["labels"][labels::REACHABILITY_MODE]).as_str() {
-            "shadow" => Mode::Shadow,
-            "enforce" => Mode::Enforce,
-            _ => Mode::Before,
+    pub fn mode(&self) -> TrimmingStage {
+        match self.read.metadata.label(labels::REACHABILITY_MODE) {
+            "shadow" => TrimmingStage::Shadow,
+            "enforce" => TrimmingStage::Enforce,
+            _ => TrimmingStage::Before,
         }
     }
 
-    /// How long the mode has been `shadow`; `None` where that is not known, because someone else set it.
+    /// Time for which the mode has been `shadow`; `None` where that is not known, because someone else set it.
     pub fn in_shadow(&self, now: Timestamp) -> Option<Duration> {
-        let since: i64 = self.resource["labels"][SHADOW_SINCE].as_str()?.parse().ok()?;
-        let seconds = now.as_second().checked_sub(since).filter(|_| self.mode() == Mode::Shadow)?;
+        let since: i64 = self.read.metadata.label(SHADOW_SINCE).parse().ok()?;
+        let seconds = now.as_second().checked_sub(since).filter(|_| self.mode() == TrimmingStage::Shadow)?;
         Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
     }
 
-    /// What to do where the Mesh cannot be written here, because it comes from a global control plane.
-    pub fn elsewhere(&self, mode: Mode) -> Option<String> {
-        let label = |name: &str| text(&self.resource["labels"][name]);
-        let name = text(&self.resource["name"]);
-        (label(labels::ORIGIN) == labels::ORIGIN_GLOBAL).then(|| {
+    /// Instruction for a Mesh that cannot be written here, because it comes from a global control plane.
+    pub fn elsewhere(&self, mode: TrimmingStage) -> Option<String> {
+        let name = line(&self.read.metadata.name);
+        (self.read.metadata.label(labels::ORIGIN) == labels::ORIGIN_GLOBAL).then(|| {
             format!(
                 "the Mesh comes from the global control plane: run `kumactl edit mesh {name}` there, give it the label \
                  {}: {} (or ZONE.{} for one zone), and run this command again",
@@ -115,14 +119,14 @@ impl Mesh {
         })
     }
 
-    pub fn set(mut self, client: &Client, mode: Mode) -> Result<()> {
-        if let Some(fields) = self.resource.as_object_mut() {
+    pub fn set(mut self, client: &ApiClient, mode: TrimmingStage) -> Result<()> {
+        if let Some(fields) = self.sent.as_object_mut() {
             for computed in ["creationTime", "modificationTime", "kri", "status"] {
                 fields.remove(computed);
             }
             let labels = fields.entry("labels").or_insert_with(|| json!({}));
             labels[labels::REACHABILITY_MODE] = mode.word().into();
-            if mode == Mode::Shadow {
+            if mode == TrimmingStage::Shadow {
                 labels[SHADOW_SINCE] = Timestamp::now().as_second().to_string().into();
             }
         }
@@ -130,7 +134,14 @@ impl Mesh {
             "could not set the mode of the mesh to {}; on a zone of a global control plane the Mesh is written there",
             mode.word()
         );
-        client.put(&self.path, &self.resource)?.accepted(&attempted)?;
+        client.put(&self.path, &self.sent)?.accepted(&attempted)?;
         Ok(())
     }
+}
+
+/// A list of which the number of items is asked.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Items {
+    items: Vec<IgnoredAny>,
 }

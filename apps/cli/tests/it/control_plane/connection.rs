@@ -13,21 +13,21 @@ use axum::{
     extract::State,
     http::{Method, StatusCode, Uri},
 };
-use control_plane::{
-    dp_server::proxy,
-    push::{Connected, Current, Push},
-};
 use runtime::{
     listen::{Limits, Listener},
     shutdown::Shutdown,
 };
 use serde_json::{Value, json};
+use serving::{
+    dp_server::proxy,
+    push::{Connected, Current, Push},
+};
 
-/// How long the first configuration may take.
+/// Time for the first configuration.
 const SOON: Duration = Duration::from_secs(30);
 
 /// A proxy that stays connected as long as its control plane runs.
-pub struct Connection {
+pub struct ConnectedProxy {
     push: Arc<Push>,
     connected: Arc<Connected>,
     stance: Arc<Stance>,
@@ -62,7 +62,7 @@ impl Stance {
     }
 }
 
-/// What Envoy's admin interface answers.
+/// Answers of Envoy's admin interface.
 #[derive(Debug, Default)]
 struct Envoy {
     /// By path and query, one after the other; the last one is repeated.
@@ -70,7 +70,7 @@ struct Envoy {
     loggers: BTreeMap<String, String>,
 }
 
-impl Connection {
+impl ConnectedProxy {
     /// Connects a proxy that is stored with an address on this machine, by what it says of itself.
     pub async fn open(
         push: &Arc<Push>,
@@ -78,7 +78,7 @@ impl Connection {
         name: &str,
         mut said: Value,
         shutdown: &Shutdown,
-    ) -> Connection {
+    ) -> ConnectedProxy {
         let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let port = listener.addr().port();
         let envoy = Arc::new(Mutex::new(Envoy::default()));
@@ -89,8 +89,12 @@ impl Connection {
         push.caught_up().await;
         let connected = Arc::new(push.connect(proxy::traits(mesh, name, &said)));
         let stance = Arc::<Stance>::default();
-        let connection =
-            Connection { push: push.clone(), connected: connected.clone(), stance: stance.clone(), envoy };
+        let connection = ConnectedProxy {
+            push: push.clone(),
+            connected: connected.clone(),
+            stance: stance.clone(),
+            envoy,
+        };
         let (configured, first) = tokio::sync::oneshot::channel();
         tokio::spawn(follow(connected, push.clone(), stance, configured, shutdown.clone()));
         tokio::time::timeout(SOON, first).await.expect("a configuration").unwrap();

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Connection, ControlPlane};
+use super::{ConnectedProxy, ZoneControlPlane};
 
 /// The feature of a proxy whose resources have unified names.
 pub const UNIFIED: &str = "feature-unified-proxy-resources-and-stats-naming";
 
-impl ControlPlane {
+impl ZoneControlPlane {
     /// Stores many resources at once.
     pub fn store_all(&self, resources: impl IntoIterator<Item = Value>) {
         self.write(resources.into_iter().map(|resource| self.stored(resource)).collect());
@@ -36,12 +36,12 @@ impl ControlPlane {
     }
 
     /// Connects a stored zone proxy; its kind is `ingress` or `egress`.
-    pub fn connect_zone_proxy(&self, kind: &str, name: &str) -> Connection {
+    pub fn connect_zone_proxy(&self, kind: &str, name: &str) -> ConnectedProxy {
         let said = json!({ "dataplane.proxyType": kind });
-        self.runtime.block_on(Connection::open(&self.push, "", name, said, &self.shutdown))
+        self.runtime.block_on(ConnectedProxy::open(&self.push, "", name, said, &self.shutdown))
     }
 
-    /// What the REST API answers to a question.
+    /// Answer of the REST API to a question.
     pub fn post(&self, path: &str, question: &Value) -> Value {
         let request = ureq::post(format!("{}{path}", self.url)).content_type("application/json");
         let answer = request.send(question.to_string()).unwrap();

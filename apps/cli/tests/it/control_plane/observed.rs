@@ -2,24 +2,25 @@
 
 use std::{sync::Arc, time::Duration};
 
-use control_plane::observed::{Observations, Pace};
 use jiff::Timestamp;
+use reconcile::Runner;
 use resources::{Key, Kind, Resource};
 use runtime::{metrics::Metrics, shutdown::Shutdown};
+use serving::observed::{Observations, Pace};
 use topology::{
     DestinationId,
     observed::{Caller, Edge},
 };
 
-use super::ControlPlane;
+use super::ZoneControlPlane;
 
-/// How long another control plane may take to write what it saw.
+/// Time for another control plane to write its observations.
 const SOON: Duration = Duration::from_secs(30);
 
 /// The service that called, the identifier of what it called, and how often.
 pub type ReportedCall<'a> = (&'a str, &'a str, u64);
 
-impl ControlPlane {
+impl ZoneControlPlane {
     /// Stores resources as they are, whether they were there or not.
     pub fn put(&self, resources: impl IntoIterator<Item = Resource>) {
         let stored = self.registrar.store().snapshot().unwrap();
@@ -42,9 +43,9 @@ impl ControlPlane {
         let store = self.registrar.store().clone();
         let ended = self.runtime.block_on(async {
             let shutdown = Shutdown::default();
-            let full = Observations::new(store, &Metrics::default()).with(Pace::default(), 1);
-            let full = Arc::new(full);
-            full.start(&shutdown);
+            let metrics = Metrics::default();
+            let full = Arc::new(Observations::new(store.clone(), &metrics).with(Pace::default(), 1));
+            full.start(&Runner::new(store, reconcile::Metrics::register(&metrics), &shutdown));
             full.report("default", calls.iter().map(edge), at);
             shutdown.begin();
             shutdown.finish(SOON).await

@@ -16,7 +16,7 @@ pub const INSTALL: [&str; 4] =
 pub struct Machine {
     pub program: Program,
     pub workload: Workload,
-    /// What its firewall was like at first.
+    /// Its firewall at first.
     pub before: String,
     _network: Network,
 }

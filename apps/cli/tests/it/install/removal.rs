@@ -1,4 +1,4 @@
-//! What is left of an installation: nothing, however it ended.
+//! Remains of an installation: none, however it ended.
 
 use super::machine::{INSTALL, Machine};
 
@@ -71,7 +71,7 @@ fn an_installation_that_was_killed_half_way_is_removed_byte_by_byte() {
 }
 
 #[test]
-fn an_installation_of_the_legacy_programs_that_was_killed_is_removed_byte_by_byte() {
+fn a_killed_legacy_installation_is_removed_byte_by_byte() {
     a_killed_installation_is_removed("legacy");
 }
 

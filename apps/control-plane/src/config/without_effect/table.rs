@@ -1,9 +1,9 @@
 //! The settings of Kuma that have no effect here: key, variable and the default in Kuma.
 
 /// A default is written as a variable would be; lists are JSON.
-pub type Row = (&'static str, &'static str, &'static str);
+pub type KumaSetting = (&'static str, &'static str, &'static str);
 
-pub const ROWS: &[Row] = &[
+pub const ROWS: &[KumaSetting] = &[
     ("access.type", "KUMA_ACCESS_TYPE", "static"),
     ("apiServer.auth.allowFromLocalhost", "KUMA_API_SERVER_AUTH_ALLOW_FROM_LOCALHOST", "true"),
     (

@@ -6,9 +6,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use control_plane::{config::Config, virtual_hosts};
 use jiff::Timestamp;
 use plan::{ProxyTraits, Redirection};
+use reconcilers::virtual_hosts;
 use resources::{Key, Kind, Resource, kinds::config::Config as Stored};
 use runtime::metrics::Metrics;
 use serde_json::{Value, json};
@@ -18,27 +18,29 @@ use topology::virtual_hosts::vips::{self, VipRecord};
 use xds::Type;
 
 use super::{QUARANTINE, break_connections, connect, insist, until};
-use crate::world::{ConnectedProxy, World, mesh, resource, traits};
+use crate::world::{ConnectedProxy, World, mesh, resource, runner, traits};
 
 const ROUNDS: usize = 25;
-/// How many hostnames come in a round, while those of the round before go.
+/// Number of hostnames that come in a round, while those of the round before go.
 const BATCH: usize = 400;
-/// How many hostnames the inbounds of one Dataplane make.
+/// Number of hostnames that the inbounds of one Dataplane make.
 const INBOUNDS: usize = 10;
 
 /// A control plane that gives addresses of the smallest range that is accepted, so that hashes collide.
 fn start(store: Arc<dyn Store>) -> World {
-    let mut config = Config::default();
+    let mut config = reconcilers::Config::default();
     config.dns_server.cidr = "240.0.0.0/16".parse().unwrap();
     config.ipam.quarantine = "1s".parse().unwrap();
     let world = World::starting_late(store);
-    let (store, metrics) = (&world.store, Metrics::default());
-    virtual_hosts::start(store, &world.push, Arc::default(), &config, &metrics, &world.shutdown).unwrap();
+    let store = &world.store;
+    let metrics = Metrics::default();
+    virtual_hosts::start(&world.push, Arc::default(), &config, &metrics, &runner(store, &world.shutdown))
+        .unwrap();
     world.push.start(&world.shutdown);
     world
 }
 
-/// What was seen of addresses as they are stored, and what was wrong with it.
+/// Addresses that were seen in the store, and anything wrong with them.
 #[derive(Default)]
 struct Seen {
     shards: BTreeMap<u8, vips::Shard>,
@@ -168,7 +170,8 @@ fn listens_at(proxy: &ConnectedProxy) -> Vec<String> {
     addresses.filter(|address| address.starts_with("240.")).collect()
 }
 
-/// What both control planes tell about the hostnames of a round is what is stored, and each has a listener of its own.
+/// Checks that both control planes have the stored addresses for the hostnames of a round, and that each has a listener
+/// of its own.
 async fn agree(worlds: &[World], round: usize, seen: &Mutex<Seen>) {
     let stored = |host: &Arc<str>| seen.lock().unwrap().address(host);
     for world in worlds {
@@ -198,7 +201,7 @@ async fn delete(store: &dyn Store, round: usize, seen: &Mutex<Seen>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_hostnames_come_and_go_and_no_address_changes_or_returns_too_soon() {
+async fn no_address_of_ten_thousand_hostnames_changes_or_returns_too_soon() {
     let database = fresh_database().unwrap();
     let user = connect(&database).await;
     let client = json!({ "networking": { "address": "127.0.0.1", "inbound": [] } });

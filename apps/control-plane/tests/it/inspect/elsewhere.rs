@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use api::{
-    Inspect, InspectError,
-    inspect::{
-        reach::{Question, Reach, Verdict as Access},
-        reachability::Verdict,
-    },
+use api::{Inspect, InspectError, inspect::access_question::AccessQuestion};
+use contract::{
+    access::{Access, AccessVerdict},
+    reachability::ReachabilityVerdict,
 };
-use control_plane::inspect::Proxies;
+use inspection::StoredProxies;
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
 use testkit::{resource::permission, spec};
@@ -78,40 +76,44 @@ async fn zones(own_permissions: bool) -> Inspected {
     inspected
 }
 
-async fn access(inspected: &Inspected, to: &str, port: Option<&str>) -> Result<Reach, InspectError> {
-    let question = Question {
+async fn access(inspected: &Inspected, to: &str, port: Option<&str>) -> Result<Access, InspectError> {
+    let question = AccessQuestion {
         mesh: "default".to_owned(),
         from: "web".to_owned(),
         to: to.to_owned(),
         port: port.map(str::to_owned),
     };
-    inspected.proxies.reach(&question).await
+    inspected.proxies.access(&question).await
 }
 
 #[tokio::test]
-async fn what_is_served_elsewhere_is_explained_by_name_and_by_identifier_and_the_list_agrees() {
+async fn services_elsewhere_are_explained_by_name_and_kri_as_in_the_list() {
     for own_permissions in [false, true] {
         let inspected = zones(own_permissions).await;
         // Without permissions of their own, servers of `west` are refused what no permission here allows.
-        let far = if own_permissions { Verdict::Unknown } else { Verdict::Denied };
+        let far = if own_permissions { ReachabilityVerdict::Unknown } else { ReachabilityVerdict::Denied };
         for (kind, short, name, expected) in [
             ("MeshService", "msvc", "far", far),
             ("MeshMultiZoneService", "mzsvc", "everywhere", far),
-            ("MeshExternalService", "extsvc", "bank", Verdict::Reachable),
+            ("MeshExternalService", "extsvc", "bank", ReachabilityVerdict::Reachable),
         ] {
             let zone = if name == "far" { "west" } else { "" };
             for to in [name.to_owned(), format!("kri_{short}_default_{zone}__{name}_")] {
                 let found = one(&inspected, "web-1", &to).await;
                 assert_eq!(found.verdict, expected, "{own_permissions} {to}: {found:#?}");
                 let reach = access(&inspected, &to, None).await.unwrap();
-                assert_eq!((reach.to.kind, reach.to.dataplanes), (kind, None));
-                assert_eq!(reach.reachability.verdict, expected, "{to}");
-                assert_eq!(reach.verdict == Access::Denied, expected == Verdict::Denied, "{to}: {reach:#?}");
+                assert_eq!((&*reach.to.kind, reach.to.dataplanes), (kind, None));
+                assert_eq!(reach.reachability.as_ref().unwrap().verdict, expected, "{to}");
+                assert_eq!(
+                    reach.verdict == AccessVerdict::Denied,
+                    expected == ReachabilityVerdict::Denied,
+                    "{to}: {reach:#?}"
+                );
             }
         }
         let legacy = one(&inspected, "web-9", "legacy").await;
         assert_eq!(legacy.verdict, far, "{legacy:#?}");
-        assert_eq!(access(&inspected, "legacy", None).await.unwrap().reachability.verdict, far);
+        assert_eq!(access(&inspected, "legacy", None).await.unwrap().reachability.unwrap().verdict, far);
         let mut compared = 0;
         // One lists what it calls, and the other is offered everything.
         for name in ["web-9", "web-1"] {
@@ -128,7 +130,7 @@ async fn what_is_served_elsewhere_is_explained_by_name_and_by_identifier_and_the
 }
 
 #[tokio::test]
-async fn a_permission_for_another_zone_is_for_the_global_control_plane_and_selects_that_service_only() {
+async fn a_permission_for_another_zone_is_for_global_and_selects_one_service() {
     let inspected = zones(false).await;
     let change = one(&inspected, "web-1", "far").await.change.unwrap();
     let [offered] = change.resources.as_slice() else { panic!("{change:?}") };
@@ -143,8 +145,12 @@ async fn a_permission_for_another_zone_is_for_the_global_control_plane_and_selec
     );
     let key = Key::new(Kind::MeshTrafficPermission, "default", offered["name"].as_str().unwrap());
     inspected.world.put([resource(key, &[], offered["spec"].clone())]).await;
-    assert_eq!(one(&inspected, "web-1", "far").await.verdict, Verdict::Unknown, "as far as is known here");
-    assert_eq!(one(&inspected, "web-1", "db").await.verdict, Verdict::Denied);
+    assert_eq!(
+        one(&inspected, "web-1", "far").await.verdict,
+        ReachabilityVerdict::Unknown,
+        "as far as is known here"
+    );
+    assert_eq!(one(&inspected, "web-1", "db").await.verdict, ReachabilityVerdict::Denied);
 }
 
 #[tokio::test]
@@ -162,11 +168,11 @@ async fn a_port_is_asked_about_alone() {
     server.labels.insert("app".to_owned(), "two".to_owned());
     let at_80 = json!({ "kind": "Dataplane", "labels": { "app": "two" }, "sectionName": "80" });
     inspected.world.put([two, server, permission("two", at_80, &[(spec::service("web"), "Allow")])]).await;
-    for (port, expected) in [("80", Verdict::Reachable), ("81", Verdict::Trimmed)] {
+    for (port, expected) in [("80", ReachabilityVerdict::Reachable), ("81", ReachabilityVerdict::Trimmed)] {
         let reach = access(&inspected, "two", Some(port)).await.unwrap();
-        assert_eq!(reach.reachability.verdict, expected, "{port}: {reach:#?}");
+        assert_eq!(reach.reachability.as_ref().unwrap().verdict, expected, "{port}: {reach:#?}");
         let by_kri = access(&inspected, "kri_msvc_default___two_", Some(port)).await.unwrap();
-        assert_eq!(by_kri.reachability.verdict, expected, "{port}");
+        assert_eq!(by_kri.reachability.unwrap().verdict, expected, "{port}");
     }
     let error = access(&inspected, "kri_msvc_default___two_", Some("7")).await.unwrap_err();
     assert!(error.to_string().contains("is not called at port \"7\"; it is at 80, 81"), "{error}");
@@ -184,14 +190,14 @@ async fn a_destination_that_the_dataplane_does_not_list_is_said_to_be_missing() 
     for (field, list) in [("reachableBackends", docs), ("reachableServices", json!(["docs"]))] {
         inspected.world.put([listing(field, list)]).await;
         let found = one(&inspected, "web-2", "kv").await;
-        assert_eq!(found.verdict, Verdict::Reachable);
+        assert_eq!(found.verdict, ReachabilityVerdict::Reachable);
         assert!(found.missing.as_ref().is_some_and(|why| why.contains(field)), "{found:#?}");
     }
     assert_eq!(one(&inspected, "web-1", "kv").await.missing, None);
 }
 
 #[tokio::test]
-async fn a_client_without_an_identity_is_denied_in_the_list_as_it_is_when_asked_alone() {
+async fn a_client_without_an_identity_is_denied_in_the_list_as_alone() {
     let inspected = world("off").await;
     let inbound = json!([{ "port": 80 }]);
     inspected.world.put([proxy("stranger", "x", &[], json!({ "inbound": inbound }))]).await;
@@ -204,22 +210,32 @@ async fn a_client_without_an_identity_is_denied_in_the_list_as_it_is_when_asked_
 }
 
 #[tokio::test]
-async fn a_global_control_plane_sends_to_the_zone_of_the_proxy_and_knows_its_mode() {
+async fn a_global_refers_to_the_zone_of_the_proxy_and_knows_its_mode() {
     let inspected = world("off").await;
     let of_mode = [("east.reachability.kuma.io/mode", "enforce")];
     let zone = [("kuma.io/zone", "east"), ("kuma.io/origin", "zone")];
     let web = proxy("web-1", "web", &zone, json!({}));
     inspected.world.put([mesh_with(&of_mode, true), web]).await;
     let world = &inspected.world;
-    let proxies = Proxies::on_global(world.store.clone(), world.push.clone(), Arc::default());
+    let proxies = StoredProxies::on_global(world.store.clone(), world.push.clone(), Arc::default());
     let answer = proxies.reachability(&dataplane("web-1"), None).await;
     let text = format!("{:?}", answer.unwrap_err());
     assert!(text.contains("zone \\\"east\\\"") && text.contains("is not connected"), "{text}");
-    let question =
-        Question { mesh: "default".to_owned(), from: "web-1".to_owned(), to: "db".to_owned(), port: None };
-    assert_eq!(proxies.reach(&question).await.unwrap().reachability.verdict, Verdict::Trimmed);
+    let question = AccessQuestion {
+        mesh: "default".to_owned(),
+        from: "web-1".to_owned(),
+        to: "db".to_owned(),
+        port: None,
+    };
+    assert_eq!(
+        proxies.access(&question).await.unwrap().reachability.unwrap().verdict,
+        ReachabilityVerdict::Trimmed
+    );
     // A proxy of another zone is not trimmed.
     let zone = [("kuma.io/zone", "west"), ("kuma.io/origin", "zone")];
     inspected.world.put([proxy("web-1", "web", &zone, json!({}))]).await;
-    assert_eq!(proxies.reach(&question).await.unwrap().reachability.verdict, Verdict::Denied);
+    assert_eq!(
+        proxies.access(&question).await.unwrap().reachability.unwrap().verdict,
+        ReachabilityVerdict::Denied
+    );
 }

@@ -1,6 +1,7 @@
-//! What the application behind a proxy can call by name.
+//! Names that the application behind a proxy can call.
 
 use api::Inspect;
+use contract::hostnames::OfferedOutbound;
 use plan::ProxyTraits;
 use resources::{Key, Kind, Resource, Status};
 use serde_json::{Value, json};
@@ -139,7 +140,7 @@ async fn a_hostname_that_the_dataplane_lists_is_shown_as_its_own_and_wins() {
             assert_eq!(shown["conflicts"][0]["loser"]["origin"]["name"], "backend");
         }
         // The overview shows it once, where the Dataplane lists it.
-        assert_eq!(found.outbounds(), Vec::<Value>::new(), "{name}");
+        assert_eq!(api::inspect::hostnames::outbounds(&found), Vec::<OfferedOutbound>::new(), "{name}");
     }
     let layout = inspected.proxies.layout(&Key::new(Kind::Dataplane, "default", "plain")).await.unwrap();
     let outbounds: Vec<_> = layout.outbounds.iter().map(|outbound| outbound.hostnames.join(" ")).collect();

@@ -168,7 +168,7 @@ fn check_item(item: &Value, config: &Value) {
     }
 }
 
-/// What is there for a resource is called like its cluster.
+/// Checks that the parts of a resource are named like its cluster.
 fn check_named_item(item: &Value, config: &Value) {
     check_item(item, config);
     assert_eq!(item["proxyResourceName"], item["proxyResources"]["cluster"]);
@@ -253,7 +253,7 @@ async fn with_unified_naming_everything_has_the_name_of_the_layout() {
 }
 
 #[tokio::test]
-async fn a_dataplane_without_redirection_and_outbounds_shows_every_destination_as_kuma_does() {
+async fn a_dataplane_without_redirection_and_outbounds_shows_all_as_in_kuma() {
     let inspected = Inspected::new().await;
     let inbound = json!({ "port": 80, "tags": { "kuma.io/service": "web" } });
     let networking = json!({ "address": "127.0.0.2", "inbound": [inbound] });

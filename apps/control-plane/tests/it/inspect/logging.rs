@@ -1,9 +1,6 @@
-//! How much a proxy logs, asked of something like an Envoy.
+//! Log levels of a proxy, asked of something like an Envoy.
 
-use api::{
-    Inspect, InspectError,
-    inspect::logging::{LogChange, LogLevel},
-};
+use api::{Inspect, InspectError, inspect::logging::LogChange, inspect::logging::LogLevel};
 use http::Uri;
 
 use super::Inspected;

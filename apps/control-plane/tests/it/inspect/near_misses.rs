@@ -1,13 +1,13 @@
 //! Permissions that almost allow a call are named where it is denied.
 
-use api::{Inspect, inspect::reach::Question};
+use api::{Inspect, inspect::access_question::AccessQuestion};
 use serde_json::json;
 use testkit::{resource::permission, spec::tagged};
 
 use super::{Inspected, layout::exclusive};
 
 #[tokio::test]
-async fn a_denied_call_names_the_permission_that_is_for_a_label_that_the_server_lacks() {
+async fn a_denied_call_names_the_permission_for_a_label_the_server_lacks() {
     let world = Inspected::new().await;
     let dataplane = |name: &str, labels: &[(&str, &str)]| {
         let service = name.trim_end_matches("-1");
@@ -17,9 +17,13 @@ async fn a_denied_call_names_the_permission_that_is_for_a_label_that_the_server_
     };
     let by_label = |value: &str| json!({ "kind": "Dataplane", "labels": { "app": value } });
     let ask = async || {
-        let question =
-            Question { mesh: "default".into(), from: "web-1".into(), to: "backend-1".into(), port: None };
-        let answer = world.proxies.reach(&question).await.unwrap();
+        let question = AccessQuestion {
+            mesh: "default".into(),
+            from: "web-1".into(),
+            to: "backend-1".into(),
+            port: None,
+        };
+        let answer = world.proxies.access(&question).await.unwrap();
         answer.near_misses.into_iter().map(|miss| miss.reason).collect::<Vec<_>>()
     };
     let mesh = exclusive("STRICT");

@@ -1,4 +1,4 @@
-//! Which policies are in effect: the answers that tools of Kuma read, for the inputs Kuma is tested with.
+//! Policies in effect: the answers that tools of Kuma read, for the inputs Kuma is tested with.
 
 mod by_tags;
 

@@ -1,11 +1,10 @@
-//! What proxies reach, what trimming takes from them, and why.
+//! Destinations of proxies, those that trimming takes from them, and reasons.
 
-use api::{
-    Inspect, InspectError,
-    inspect::{
-        graph::{Graph, NodeAccess},
-        reach::Question,
-        reachability::{Explained, OfProxy, ProxyReachability, Verdict},
+use api::{Inspect, InspectError, inspect::access_question::AccessQuestion};
+use contract::{
+    graph::{AccessGraph, AccessGraphAccess},
+    reachability::{
+        ProxyReachability, ProxyReachabilityAnswer, ReachabilityExplanation, ReachabilityVerdict,
     },
 };
 use resources::{Key, Kind, Resource, Status, naming::Kri};
@@ -78,25 +77,25 @@ pub(super) fn dataplane(name: &str) -> Key {
 
 pub(super) async fn all(inspected: &Inspected, name: &str) -> ProxyReachability {
     match inspected.proxies.reachability(&dataplane(name), None).await.unwrap() {
-        OfProxy::All(all) => all,
-        OfProxy::One(one) => panic!("{one:?}"),
+        ProxyReachabilityAnswer::All(all) => all,
+        ProxyReachabilityAnswer::One(one) => panic!("{one:?}"),
     }
 }
 
-pub(super) async fn one(inspected: &Inspected, name: &str, to: &str) -> Explained {
+pub(super) async fn one(inspected: &Inspected, name: &str, to: &str) -> ReachabilityExplanation {
     match inspected.proxies.reachability(&dataplane(name), Some(to)).await.unwrap() {
-        OfProxy::One(one) => one.explained,
-        OfProxy::All(all) => panic!("{all:?}"),
+        ProxyReachabilityAnswer::One(one) => one.explained,
+        ProxyReachabilityAnswer::All(all) => panic!("{all:?}"),
     }
 }
 
-/// What is listed, by the name of the service.
-fn listed(all: &ProxyReachability) -> Vec<(String, Verdict)> {
+/// Listed destinations, by the name of the service.
+fn listed(all: &ProxyReachability) -> Vec<(String, ReachabilityVerdict)> {
     let name = |destination: &str| destination.parse::<Kri>().unwrap().name.clone();
     all.destinations.iter().map(|it| (name(&it.destination), it.verdict)).collect()
 }
 
-fn expected(list: &[(&str, Verdict)]) -> Vec<(String, Verdict)> {
+fn expected(list: &[(&str, ReachabilityVerdict)]) -> Vec<(String, ReachabilityVerdict)> {
     list.iter().map(|(name, verdict)| ((*name).to_owned(), *verdict)).collect()
 }
 
@@ -105,14 +104,14 @@ async fn every_mode_tells_what_goes_and_only_enforcing_trims() {
     for mode in ["off", "report", "shadow", "enforce"] {
         let inspected = world(mode).await;
         let all = all(&inspected, "web-1").await;
-        let gone = if mode == "enforce" { Verdict::Trimmed } else { Verdict::Denied };
+        let gone = if mode == "enforce" { ReachabilityVerdict::Trimmed } else { ReachabilityVerdict::Denied };
         assert_eq!(
             listed(&all),
             expected(&[
                 ("db", gone),
-                ("old", Verdict::Unknown),
-                ("docs", Verdict::Reachable),
-                ("kv", Verdict::Reachable),
+                ("old", ReachabilityVerdict::Unknown),
+                ("docs", ReachabilityVerdict::Reachable),
+                ("kv", ReachabilityVerdict::Reachable),
             ]),
             "{mode}"
         );
@@ -151,15 +150,15 @@ async fn one_destination_is_explained_by_name_and_by_identifier() {
     let inspected = world("enforce").await;
     for to in ["db", "kri_msvc_default___db_", "kri_msvc_default___db_80"] {
         let found = one(&inspected, "web-1", to).await;
-        assert_eq!(found.verdict, Verdict::Trimmed, "{to}");
+        assert_eq!(found.verdict, ReachabilityVerdict::Trimmed, "{to}");
         assert_eq!(found.decided_by, ["kri_mtp_default___db_rule_1"]);
         assert_eq!(found.answers[0].server, "kri_dp_default___db-1_80");
         let change = found.change.unwrap();
         assert_eq!(change.rules, ["kri_mtp_default___db_rule_1"]);
         assert!(change.resources.is_empty(), "{change:?}");
     }
-    assert_eq!(one(&inspected, "web-1", "old").await.verdict, Verdict::Unknown);
-    assert_eq!(one(&inspected, "web-1", "kv").await.verdict, Verdict::Reachable);
+    assert_eq!(one(&inspected, "web-1", "old").await.verdict, ReachabilityVerdict::Unknown);
+    assert_eq!(one(&inspected, "web-1", "kv").await.verdict, ReachabilityVerdict::Reachable);
     let error = inspected.proxies.reachability(&dataplane("web-1"), Some("none")).await.unwrap_err();
     assert!(
         matches!(&error, InspectError::NotFound(reason) if reason.contains("no destination \"none\"")),
@@ -172,29 +171,29 @@ async fn one_destination_is_explained_by_name_and_by_identifier() {
 async fn what_is_offered_opens_the_destination_for_the_client_alone() {
     let inspected = world("enforce").await;
     let found = one(&inspected, "docs-1", "kv").await;
-    assert_eq!((found.verdict, found.answers[0].servers), (Verdict::Trimmed, 2));
+    assert_eq!((found.verdict, found.answers[0].servers), (ReachabilityVerdict::Trimmed, 2));
     let offered = found.change.unwrap().resources.remove(0);
     assert_eq!(offered["spec"]["targetRef"], json!({ "kind": "Dataplane", "labels": { "app": "kv" } }));
     let key = Key::new(Kind::MeshTrafficPermission, "default", offered["name"].as_str().unwrap());
     inspected.world.put([resource(key, &[], offered["spec"].clone())]).await;
-    assert_eq!(one(&inspected, "docs-1", "kv").await.verdict, Verdict::Reachable);
-    assert_eq!(one(&inspected, "db-1", "kv").await.verdict, Verdict::Trimmed);
+    assert_eq!(one(&inspected, "docs-1", "kv").await.verdict, ReachabilityVerdict::Reachable);
+    assert_eq!(one(&inspected, "db-1", "kv").await.verdict, ReachabilityVerdict::Trimmed);
 }
 
 #[tokio::test]
-async fn a_subset_decides_about_the_whole_service_and_those_that_refuse_are_named() {
+async fn a_subset_decides_for_the_service_and_refusing_ones_are_named() {
     let inspected = world("enforce").await;
     let some = json!({ "kind": "MeshSubset", "tags": { "version": "kv-2" } });
     inspected.world.put([permission("some", some, &[(spec::service("db"), "Allow")])]).await;
     let found = one(&inspected, "db-1", "kv").await;
-    assert_eq!(found.verdict, Verdict::Reachable);
+    assert_eq!(found.verdict, ReachabilityVerdict::Reachable);
     let refusing: Vec<&str> =
         found.answers.iter().filter(|answer| !answer.allowed).map(|answer| answer.server.as_str()).collect();
     assert_eq!(refusing, ["kri_dp_default___kv-1_80"]);
     assert_eq!((found.refusing, found.refusing_total), (vec!["kri_dp_default___kv-1_80".to_owned()], 1));
     let all = all(&inspected, "db-1").await;
     let of = |name: &str| all.destinations.iter().find(|it| it.destination.contains(name)).unwrap();
-    assert_eq!((of("kv").verdict, of("kv").refusing), (Verdict::Reachable, 1));
+    assert_eq!((of("kv").verdict, of("kv").refusing), (ReachabilityVerdict::Reachable, 1));
     assert_eq!(of("docs").refusing, 0);
     assert!(found.reason.contains("1 of 2 inbounds"), "{}", found.reason);
 }
@@ -207,32 +206,35 @@ async fn listed_outbounds_stay_and_are_denied() {
     let listing = proxy("web-2", "web", &[], json!({ "transparentProxying": null, "outbound": [outbound] }));
     inspected.world.put([listing]).await;
     let all = all(&inspected, "web-2").await;
-    assert_eq!(listed(&all), expected(&[("db", Verdict::Denied)]));
-    assert_eq!(one(&inspected, "web-2", "db").await.verdict, Verdict::Denied);
+    assert_eq!(listed(&all), expected(&[("db", ReachabilityVerdict::Denied)]));
+    assert_eq!(one(&inspected, "web-2", "db").await.verdict, ReachabilityVerdict::Denied);
     let report = all.report.unwrap();
     assert_eq!((report.destinations_before, report.destinations_after), (1, 1));
 }
 
 #[tokio::test]
 async fn access_tells_whether_calls_get_as_far_as_the_servers() {
-    let question = |from: &str, to: &str| Question {
+    let question = |from: &str, to: &str| AccessQuestion {
         mesh: "default".to_owned(),
         from: from.to_owned(),
         to: to.to_owned(),
         port: None,
     };
-    for (mode, gone) in [("enforce", Verdict::Trimmed), ("shadow", Verdict::Denied)] {
+    for (mode, gone) in [("enforce", ReachabilityVerdict::Trimmed), ("shadow", ReachabilityVerdict::Denied)] {
         let inspected = world(mode).await;
         for (from, to, expect) in [
-            ("web", "kv", Verdict::Reachable),
+            ("web", "kv", ReachabilityVerdict::Reachable),
             ("web-1", "db", gone),
             ("docs", "kv", gone),
             // A Dataplane is no destination that could be taken away.
-            ("web", "db-1", Verdict::Denied),
+            ("web", "db-1", ReachabilityVerdict::Denied),
         ] {
-            let reach = inspected.proxies.reach(&question(from, to)).await.unwrap();
-            assert_eq!(reach.reachability.verdict, expect, "{mode}: {from} to {to}");
-            assert_eq!(reach.reachability.change.is_none(), expect == Verdict::Reachable);
+            let reach = inspected.proxies.access(&question(from, to)).await.unwrap();
+            assert_eq!(reach.reachability.as_ref().unwrap().verdict, expect, "{mode}: {from} to {to}");
+            assert_eq!(
+                reach.reachability.unwrap().change.is_none(),
+                expect == ReachabilityVerdict::Reachable
+            );
         }
     }
 }
@@ -253,27 +255,27 @@ async fn the_proxies_of_a_mesh_are_measured_page_by_page() {
     assert_eq!((page.items.len(), &page.items[0].report), (1, &None));
 }
 
-fn edges(graph: &Graph) -> Vec<(&str, &str)> {
+fn edges(graph: &AccessGraph) -> Vec<(&str, &str)> {
     graph.edges.iter().map(|edge| (edge.from.as_str(), edge.to.as_str())).collect()
 }
 
 #[tokio::test]
-async fn the_graph_joins_clients_with_services_and_draws_no_edge_to_what_is_open() {
+async fn the_graph_joins_clients_with_services_that_are_not_open_to_all() {
     let inspected = world("off").await;
     let graph = inspected.proxies.graph("default", None).await.unwrap();
     let id = |name: &str| format!("kri_msvc_default___{name}_");
     let of = |id: &str| graph.nodes.iter().find(|node| node.id == id).unwrap();
     let web = "spiffe://default/web";
     assert_eq!(edges(&graph), [(web, id("kv").as_str())]);
-    assert_eq!((of(&id("kv")).access, of(&id("kv")).dataplanes), (NodeAccess::Listed, 2));
-    assert_eq!(of(&id("docs")).access, NodeAccess::Anyone);
+    assert_eq!((of(&id("kv")).access, of(&id("kv")).dataplanes), (AccessGraphAccess::Listed, 2));
+    assert_eq!(of(&id("docs")).access, AccessGraphAccess::Anyone);
     assert_eq!(
         (of(&id("db")).access, of(&id("db")).except.as_slice()),
-        (NodeAccess::AnyoneExcept, &["spiffe://default/web".to_owned()][..])
+        (AccessGraphAccess::AnyoneExcept, &["spiffe://default/web".to_owned()][..])
     );
     assert_eq!(
-        (of("spiffe://default/web").kind, of("spiffe://default/web").access),
-        ("client", NodeAccess::None)
+        (of("spiffe://default/web").kind.clone(), of("spiffe://default/web").access),
+        ("client".into(), AccessGraphAccess::None)
     );
     assert_eq!((graph.callable_by_all, graph.truncated), (3, false));
 

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use api::{AdminView, Config, Inspect, InspectError};
-use control_plane::{inspect::Proxies, push::Work};
+use api::{AdminView, Inspect, InspectError, XdsConfig};
+use inspection::StoredProxies;
 use resources::{Key, Kind, Resource};
 use serde_json::{Value, json};
+use serving::push::PendingWork;
 
 use super::STATS;
 use crate::world::{ConnectedProxy, World, dataplane, mesh, resource, service};
@@ -27,12 +28,12 @@ fn route(labels: &[(&str, &str)]) -> Resource {
     resource(Key::new(Kind::MeshHTTPRoute, "default", "r"), labels, json!({ "to": to }))
 }
 
-async fn connected() -> (World, Proxies, ConnectedProxy, Key) {
+async fn connected() -> (World, StoredProxies, ConnectedProxy, Key) {
     let world = World::new();
     world.put([mesh("default", "STRICT"), service("default", "backend", &[])]).await;
     world.put([dataplane("default", "web", "127.0.2.1", "web", &["backend"])]).await;
     let proxy = world.proxy("default", "web").await;
-    let proxies = Proxies::new(world.store.clone(), world.push.clone(), 9901);
+    let proxies = StoredProxies::new(world.store.clone(), world.push.clone(), 9901);
     (world, proxies, proxy, Key::new(Kind::Dataplane, "default", "web"))
 }
 
@@ -42,12 +43,12 @@ async fn a_policy_in_shadow_changes_nothing_but_what_is_asked_for_with_it() {
     let before = proxies.config(&key, false).await.unwrap();
     let told = proxy.received();
     world.put([timeout("slow", json!({ "kind": "Mesh" }), 23, SHADOW), route(SHADOW)]).await;
-    assert_eq!((proxy.turn().await, proxy.received()), (Work::Nothing, told));
+    assert_eq!((proxy.turn().await, proxy.received()), (PendingWork::Nothing, told));
     assert_eq!(proxies.config(&key, false).await.unwrap(), before);
     assert_eq!(proxies.matched(&key).await.unwrap(), []);
     assert!(proxies.rules(&key).await.unwrap().rules.iter().all(|rules| rules.to_resource_rules.is_empty()));
 
-    let Config { xds, without_shadow } = proxies.config(&key, true).await.unwrap();
+    let XdsConfig { xds, without_shadow } = proxies.config(&key, true).await.unwrap();
     assert_eq!(without_shadow.as_ref(), Some(&before.xds));
     let text = xds.to_string();
     assert!(text.contains("\"23s\"") && text.contains("/shadowy"), "{xds:#}");
@@ -71,13 +72,13 @@ async fn no_policy_refers_to_a_route_that_is_in_shadow() {
 }
 
 #[tokio::test]
-async fn a_global_control_plane_tells_what_it_has_stored_and_sends_elsewhere_for_the_rest() {
+async fn a_global_answers_from_its_store_and_refers_to_zones_for_the_rest() {
     let (world, ..) = connected().await;
     let stored = world.store.snapshot().unwrap();
     let of_zone = stored.get(&Key::new(Kind::Dataplane, "default", "web")).unwrap();
     let zone = [("kuma.io/zone", "east"), ("kuma.io/origin", "zone")];
     world.put([resource(of_zone.key.clone(), &zone, of_zone.spec.to_json())]).await;
-    let proxies = Proxies::on_global(world.store.clone(), world.push.clone(), Arc::default());
+    let proxies = StoredProxies::on_global(world.store.clone(), world.push.clone(), Arc::default());
     let key = Key::new(Kind::Dataplane, "default", "web");
     assert_eq!(proxies.rules(&key).await.unwrap().resource.name, "web");
     assert_eq!(proxies.matched(&key).await.unwrap(), []);

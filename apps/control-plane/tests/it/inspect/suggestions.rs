@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use api::{Inspect, InspectError};
-use control_plane::{inspect::Proxies, observed::Observations};
+use inspection::StoredProxies;
 use jiff::Timestamp;
 use resources::{Key, Kind};
 use runtime::metrics::Metrics;
 use serde_json::{Value, json};
+use serving::observed::Observations;
 use topology::observed::{Caller, Edge};
 
 use super::Inspected;
@@ -28,7 +29,8 @@ async fn what_was_reported_is_suggested_as_resources_to_write() {
         ])
         .await;
     let observations = Arc::new(Observations::new(world.store.clone(), &Metrics::default()));
-    let proxies = Proxies::new(world.store.clone(), world.push.clone(), 9901).observing(observations.clone());
+    let proxies =
+        StoredProxies::new(world.store.clone(), world.push.clone(), 9901).observing(observations.clone());
     let empty = proxies.suggestions("default", None).await.unwrap();
     assert_eq!((empty.window.since, empty.permissions.len()), (None, 0));
 

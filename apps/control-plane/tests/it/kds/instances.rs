@@ -16,7 +16,7 @@ fn instance(dir: &Path, database: &Database) -> Config {
     postgres.user.clone_from(&database.user);
     postgres.password = Password(database.password.clone());
     postgres.db_name.clone_from(&database.name);
-    config.inter_cp.server.port = 0;
+    config.synchronisation.inter_cp.server.port = 0;
     config
 }
 
@@ -30,7 +30,7 @@ async fn insight(running: &Running) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_instance_answers_for_proxies_of_a_zone_that_one_of_them_has_and_follows_its_move() {
+async fn every_instance_answers_for_proxies_of_a_zone_and_follows_its_move() {
     let database = tokio::task::spawn_blocking(|| fresh_database().unwrap()).await.unwrap();
     let dirs = [tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap()];
     let first = start(instance(dirs[0].path(), &database)).await;
@@ -38,7 +38,7 @@ async fn every_instance_answers_for_proxies_of_a_zone_that_one_of_them_has_and_f
     let wire = Wire::to(local(first.kds)).await;
     let mut config = zone_config(dirs[2].path(), "east", wire.addr, dirs[0].path());
     // Each instance has a certificate of its own.
-    config.multizone.zone.kds.tls_skip_verify = true;
+    config.synchronisation.multizone.zone.kds.tls_skip_verify = true;
     let zone = start(config).await;
     eventually("the zone has the mesh", || async { has(&zone, "/meshes/default").await }).await;
     let mut web = dataplane("web");
@@ -77,7 +77,8 @@ async fn every_instance_answers_for_proxies_of_a_zone_that_one_of_them_has_and_f
         }
     }
     eventually("the move is no absence, for either instance", || async {
-        let (here, there) = (insight(&first).await, insight(&second).await);
+        let here = insight(&first).await;
+        let there = insight(&second).await;
         [here, there].iter().all(|insight| online(insight) && insight["absence"].is_null())
     })
     .await;

@@ -4,20 +4,21 @@ use std::{fs, path::Path};
 
 use identity::ca::Authority;
 use jiff::Timestamp;
-use store::{Sqlite, Store};
+use store::Store;
+use store_sqlite::Sqlite;
 
 use super::*;
 
 const MESH: &str = "/meshes/shop";
 const SECRETS: &str = "/meshes/shop/secrets";
 
-fn mesh() -> Value {
+pub fn mesh() -> Value {
     json!({ "type": "Mesh", "name": "shop", "mtls": { "enabledBackend": "ca",
         "backends": [{ "name": "ca", "type": "builtin" }] } })
 }
 
 /// Deletes the database; the certificate stays, so that the zone connects.
-fn forget(directory: &Path) {
+pub fn forget(directory: &Path) {
     for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
         if entry.file_name().to_string_lossy().starts_with("kuma.db") {
             fs::remove_file(entry.path()).unwrap();
@@ -25,13 +26,18 @@ fn forget(directory: &Path) {
     }
 }
 
-/// What is said to be held back in the zone.
-async fn held(zone: &Running) -> String {
+/// Problems that the zone reports of itself, which name what is held back.
+pub async fn held(zone: &Running) -> String {
     get(zone, "/zones/east/_overview").await["zoneInsight"]["problems"].to_string()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_global_that_comes_back_empty_takes_neither_mesh_nor_keys_from_proxies_however_often_it_connects() {
+pub fn web() -> Value {
+    json!({ "type": "Dataplane", "mesh": "shop", "name": "web", "networking": { "address": "10.0.0.1",
+        "inbound": [{ "port": 80, "tags": { "kuma.io/service": "web", "kuma.io/protocol": "http" } }] } })
+}
+
+/// A zone with a proxy in the mesh `shop`, which has mutual TLS.
+pub async fn with_proxy() -> World {
     let world = World::new().await;
     assert_eq!(put(&world.global, MESH, mesh()).await, 201);
     let keys = ["dataplane-token-signing-key-shop-1", "shop.ca-builtin-cert-ca", "shop.ca-builtin-key-ca"];
@@ -40,9 +46,13 @@ async fn a_global_that_comes_back_empty_takes_neither_mesh_nor_keys_from_proxies
         keys.iter().all(|key| there.iter().any(|name| name == key))
     })
     .await;
-    let web = json!({ "type": "Dataplane", "mesh": "shop", "name": "web", "networking": { "address": "10.0.0.1",
-        "inbound": [{ "port": 80, "tags": { "kuma.io/service": "web", "kuma.io/protocol": "http" } }] } });
-    assert_eq!(put(&world.zone, "/meshes/shop/dataplanes/web", web).await, 201);
+    assert_eq!(put(&world.zone, "/meshes/shop/dataplanes/web", web()).await, 201);
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_global_takes_neither_mesh_nor_keys_from_proxies() {
+    let world = with_proxy().await;
     let before = get(&world.zone, SECRETS).await;
     let World { global_dir, zone_dir, global, zone, wire } = world;
     wire.cut();

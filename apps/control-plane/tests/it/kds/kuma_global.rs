@@ -9,11 +9,11 @@ use axum::{
     http::Request,
     response::{IntoResponse, Response},
 };
-use control_plane::kds::frame::{Messages, Outgoing};
 use kds::wire::{self, service};
 use prost::Message as _;
 use resources::{Key, Kind, Labels, Spec};
 use serde_json::{Value, json};
+use synchronisation::frame::{Messages, Outgoing};
 use tempfile::tempdir;
 use tokio::{
     net::TcpListener,
@@ -25,14 +25,14 @@ use crate::client::{get, start};
 
 const LIMIT: usize = 10 << 20;
 
-/// What the global control plane has of a kind that zones of Kuma know: the names on the wire.
+/// Names of a kind's resources at the global control plane, as zones of Kuma know them on the wire.
 type Permissions = watch::Sender<Vec<&'static str>>;
 
 /// A global control plane that has one mesh and these TrafficPermissions.
 #[derive(Clone)]
 struct Global {
     permissions: Permissions,
-    /// What zones rejected.
+    /// Rejections by zones.
     rejected: Arc<Mutex<Vec<String>>>,
 }
 
@@ -134,12 +134,12 @@ async fn serve(permissions: &[&'static str]) -> (Global, std::net::SocketAddr) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zone_says_which_policies_of_a_kuma_global_have_no_effect_until_they_are_gone() {
+async fn a_zone_names_policies_of_a_kuma_global_without_effect_until_gone() {
     let directory = tempdir().unwrap();
     let (global, addr) = serve(&["allow-a.default", "allow-b.default"]).await;
     let mut config = zone_config(directory.path(), "east", addr, directory.path());
-    config.multizone.zone.global_address = format!("grpc://{addr}");
-    config.multizone.zone.kds.root_ca_file = String::new();
+    config.synchronisation.multizone.zone.global_address = format!("grpc://{addr}");
+    config.synchronisation.multizone.zone.kds.root_ca_file = String::new();
     let zone = start(config).await;
 
     let problem = async || -> Value {

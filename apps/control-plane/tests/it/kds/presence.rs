@@ -1,8 +1,8 @@
-//! Where it is shown whether a zone is connected: on both sides, in the API and as metrics.
+//! Presence of a zone: shown on both sides, in the API and as metrics.
 
 use super::*;
 
-/// What both sides say about the zone.
+/// Overview of the zone, which both sides have.
 async fn presence(running: &Running) -> Value {
     get(running, "/zones/east/_overview").await
 }
@@ -26,7 +26,7 @@ async fn metric(running: &Running, line: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_is_shown_on_both_sides_with_its_reason_and_since_when() {
+async fn a_lost_connection_is_shown_on_both_sides_with_reason_and_time() {
     let world = World::new().await;
     is_shown(&world, "Online").await;
     assert_eq!(metric(&world.zone, "kds_global_connected").await, 1);

@@ -32,7 +32,7 @@ const OTHERS: [Kind; 5] = [
     Kind::Config,
 ];
 
-/// How many kinds there are.
+/// Number of kinds.
 pub const KINDS: u8 = (POLICIES.len() + OTHERS.len()) as u8;
 
 pub fn built(kind: u8, name: u8, (content, whom): Content) -> Resource {
@@ -44,7 +44,7 @@ pub fn built(kind: u8, name: u8, (content, whom): Content) -> Resource {
     for_some(whom, name, policy)
 }
 
-/// What others of these kinds need to mean something.
+/// Resources without which others of these kinds mean nothing.
 pub fn referred_to_and_referring() -> [Resource; 4] {
     let key = Key::new(Kind::MeshTrace, "default", "referring");
     [
@@ -61,7 +61,8 @@ fn spec(kind: Kind, content: [u8; 4]) -> Value {
         Kind::MeshRateLimit => rate_limit(content),
         Kind::MeshFaultInjection => fault(content),
         Kind::MeshHealthCheck => {
-            let (http, tcp) = (json!({ "disabled": d == 0 }), json!({}));
+            let http = json!({ "disabled": d == 0 });
+            let tcp = json!({});
             let check = json!({ "interval": format!("{}s", b + 1), "tcp": tcp, "http": http, "grpc": {} });
             json!({ "to": to(a, c, &check) })
         }
@@ -80,7 +81,8 @@ fn spec(kind: Kind, content: [u8; 4]) -> Value {
         Kind::MeshProxyPatch => patch(a, b, c),
         Kind::MeshLoadBalancingStrategy => json!({ "to": to(a, c, &balancing(b, d)) }),
         Kind::MeshRetry => {
-            let (http, grpc) = (json!({ "numRetries": b, "retryOn": ["5xx"] }), json!({ "numRetries": d }));
+            let http = json!({ "numRetries": b, "retryOn": ["5xx"] });
+            let grpc = json!({ "numRetries": d });
             let conf = json!({ "tcp": { "maxConnectAttempt": d + 1 }, "http": http, "grpc": grpc });
             json!({ "to": to(a, c, &conf) })
         }
@@ -254,7 +256,7 @@ fn balancing(how: u8, size: u8) -> Value {
     }
 }
 
-/// What policies refer to, and who proxies are.
+/// Resources that policies refer to, and the identities of proxies.
 fn referred_to(kind: Kind, name: u8, [a, b, c, d]: [u8; 4]) -> Resource {
     let key = |prefix: &str| Key::new(kind, "default", &format!("{prefix}-{name}"));
     match kind {
@@ -312,7 +314,7 @@ fn virtual_outbound(name: u8, [host, port, selector, created]: [u8; 4]) -> Resou
     Resource { created: Timestamp::from_second(i64::from(created)).unwrap(), ..policy }
 }
 
-/// What is stored about the address of one hostname.
+/// Stored address of one hostname.
 fn addresses(name: u8, last: u8) -> Resource {
     let host = ["a.mesh", "b.mesh", "s-2.mesh", "b.1.mesh"][usize::from(name)];
     let shard = json!({ host: { "address": format!("240.0.{name}.{last}") } });

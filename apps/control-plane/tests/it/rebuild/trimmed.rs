@@ -18,7 +18,7 @@ type Write = (u8, u8, Option<[u8; 4]>);
 type Step = (Vec<Write>, u8);
 
 const KINDS: u8 = 20;
-/// Where these are among the kinds of [`policies`].
+/// Positions among the kinds of [`policies`].
 const IDENTITY: u8 = 12;
 const TRUST: u8 = 13;
 const VIRTUAL_OUTBOUND: u8 = 15;
@@ -145,7 +145,7 @@ proptest! {
 /// A route answers calls to all services with a label: one that takes on the label is offered, although no permission
 /// allows to call it.
 #[tokio::test]
-async fn a_service_that_takes_on_a_label_that_a_route_is_for_reaches_a_trimmed_proxy() {
+async fn a_service_that_gets_the_label_of_a_route_reaches_a_trimmed_proxy() {
     let identities = vec![(15, 0, Some([0; 4])), (16, 0, Some([0; 4])), (8, 3, None)];
     let routed = vec![(5, 0, Some([0, 0, 2, 0])), (19, 0, Some([3, 0, 0, 1]))];
     let labelled = vec![(5, 1, Some([0, 0, 2, 0]))];
@@ -159,7 +159,7 @@ fn listeners(proxy: &ConnectedProxy) -> usize {
 
 /// Sequences in which nothing is ever trimmed would prove nothing.
 #[tokio::test]
-async fn permissions_change_what_a_trimmed_proxy_has_and_nothing_of_one_that_is_not() {
+async fn permissions_change_a_trimmed_proxy_and_no_other() {
     let world = World::new();
     world.put([modal([0; 4])]).await;
     let services = (0..PROXIES).map(|name| (5, name, Some([0, 0, 0, name])));

@@ -1,6 +1,6 @@
-//! Who could call whom that cannot now, and the other way round.
+//! Calls that changes make possible, and calls that they end.
 
-use api::inspect::{reach::Verdict, what_if::Edge};
+use contract::{access::AccessVerdict, what_if::WhatIfEdge};
 use resources::{Key, Kind};
 use serde_json::json;
 use testkit::{
@@ -23,7 +23,7 @@ async fn services() -> World {
     world
 }
 
-fn pairs(edges: &[Edge]) -> Vec<String> {
+fn pairs(edges: &[WhatIfEdge]) -> Vec<String> {
     edges.iter().map(|edge| format!("{}>{}", edge.from, edge.to)).collect()
 }
 
@@ -34,7 +34,7 @@ async fn a_permission_opens_what_it_allows_and_closes_that_when_it_goes() {
     let told = ask(&world, [allow.clone()]).await.edges;
     assert_eq!((pairs(&told.opened), pairs(&told.closed)), (vec!["web>db".to_owned()], vec![]));
     let edge = &told.opened[0];
-    assert_eq!((edge.before, edge.after), (Some(Verdict::Denied), Some(Verdict::Allowed)));
+    assert_eq!((edge.before, edge.after), (Some(AccessVerdict::Denied), Some(AccessVerdict::Allowed)));
     assert_eq!((edge.inbound.as_str(), edge.mesh.as_str()), ("80", "default"));
     assert_eq!(edge.rule.as_deref(), Some("kri_mtp_default___web-to-db_rule_0"));
     assert!(edge.reason.starts_with("allowed: "), "{}", edge.reason);
@@ -49,7 +49,7 @@ async fn a_permission_opens_what_it_allows_and_closes_that_when_it_goes() {
     assert_eq!((pairs(&told.opened), pairs(&told.closed)), (vec![], vec!["batch>db".to_owned()]));
     // What changes nothing about who may call is no edge.
     let same = permission("again", tagged("db"), &[(tagged("web"), "Allow")]);
-    assert_eq!(ask(&world, [same]).await.edges, api::inspect::what_if::Edges::default());
+    assert_eq!(ask(&world, [same]).await.edges, contract::what_if::WhatIfEdges::default());
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn services_that_come_and_go_have_edges_and_further_instances_have_none() 
     let world = services().await;
     world.put([permission("all", all(), &[(all(), "Allow")])]).await;
     let told = ask(&world, [dataplane("default", "web-3", "127.0.1.9", "web", &[])]).await.edges;
-    assert_eq!(told, api::inspect::what_if::Edges::default());
+    assert_eq!(told, contract::what_if::WhatIfEdges::default());
     let told = ask(&world, [dataplane("default", "new-1", "127.0.1.9", "new", &[])]).await.edges;
     assert_eq!(told.closed, []);
     let mut opened = pairs(&told.opened);
@@ -76,7 +76,7 @@ async fn services_that_come_and_go_have_edges_and_further_instances_have_none() 
     let told = ask_without(&world, Kind::Dataplane, "db-1").await.edges;
     assert_eq!((told.opened.len(), told.closed.len()), (0, 5), "{told:#?}");
     let told = ask_without(&world, Kind::Dataplane, "web-1").await.edges;
-    assert_eq!(told, api::inspect::what_if::Edges::default(), "another instance is left");
+    assert_eq!(told, contract::what_if::WhatIfEdges::default(), "another instance is left");
 }
 
 #[tokio::test]
@@ -97,5 +97,5 @@ async fn where_only_some_instances_let_a_client_in_access_is_mixed() {
     let one = json!({ "kind": "Dataplane", "name": "web-1" });
     let told = ask(&world, [permission("one", one, &[(tagged("db"), "Allow")])]).await.edges;
     assert_eq!(pairs(&told.opened), ["db>web"]);
-    assert_eq!(told.opened[0].after, Some(Verdict::Mixed));
+    assert_eq!(told.opened[0].after, Some(AccessVerdict::Mixed));
 }

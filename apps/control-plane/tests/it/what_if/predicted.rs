@@ -1,11 +1,11 @@
-//! What is predicted is what happens: for any changes, byte for byte.
+//! Predictions come true: for any changes, byte for byte.
 
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
-use control_plane::what_if::Targets;
+use inspection::what_if::Targets;
 use plan::budget::Budget;
 use proptest::prelude::*;
 use resources::{Key, Kind, Resource};
@@ -17,7 +17,7 @@ use crate::{
 };
 
 type Configuration = BTreeMap<(Type, String), Vec<u8>>;
-/// What a resource was and is; `None` where there is none.
+/// Content of a resource before and after; `None` where there is none.
 type Differences = BTreeMap<(Type, String), (Option<Vec<u8>>, Option<Vec<u8>>)>;
 
 fn configuration(proxy: &ConnectedProxy) -> Configuration {
@@ -48,13 +48,13 @@ fn changes(world: &World, batch: &[Write]) -> Vec<(Key, Option<Arc<Resource>>)> 
     changes.into_iter().collect()
 }
 
-/// What is predicted for each proxy that would have to look again.
+/// Prediction for each proxy that would have to look again.
 fn predicted(world: &World, batch: &[Write]) -> BTreeMap<String, Differences> {
     let would = world.push.what_if(&changes(world, batch));
     let budget = Budget::new(usize::MAX, Arc::default());
     let mut targets = Targets::new(&world.push, &would, &budget);
     let bytes = |resource: &Option<Arc<Encoded>>| resource.as_ref().map(|resource| resource.body().to_vec());
-    let of = |watcher: &Arc<control_plane::push::Watcher>| {
+    let of = |watcher: &Arc<serving::push::Watcher>| {
         let compared = targets.compare(watcher).unwrap();
         let all = compared.iter().map(|difference| {
             let name = (difference.kind, difference.name.to_string());

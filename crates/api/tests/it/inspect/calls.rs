@@ -15,7 +15,7 @@ async fn observed_calls_are_listed_by_mesh() {
 }
 
 #[tokio::test]
-async fn observed_calls_are_read_page_by_page_and_only_those_that_would_be_trimmed() {
+async fn observed_calls_are_paged_and_filtered_by_those_to_be_trimmed() {
     let world = World::new().await;
     let query = "size=20&offset=40&wouldBeTrimmed=true";
     let answer = world.get(&format!("/meshes/default/_observed?{query}")).await.expect(200).json();

@@ -1,8 +1,8 @@
-//! What `kumactl` of Kuma asks for by default.
+//! Requests that `kumactl` of Kuma makes by default.
 
-use api::{
-    Settings,
-    inspect::rules::{ClientRule, FromRules, InboundRef, KindRules, Meta, ProxyRule, TagMatcher},
+use api::Settings;
+use contract::rules::{
+    ClientRule, FromRules, ResourceMeta, RuleInbound, RuleOfProxy, RulesOfKind, TagMatcher,
 };
 use resources::{Kind, Labels};
 use serde_json::json;
@@ -19,18 +19,18 @@ fn matcher(key: &str, not: bool, value: &str) -> TagMatcher {
 }
 
 /// The rules of a proxy: about a client, about a destination, and about the proxy as a whole.
-pub fn rules() -> Vec<KindRules> {
-    let origin = || vec![Meta::of(&dataplane("default", "mtp-1"))];
-    let none = |kind: Kind| KindRules {
+pub fn rules() -> Vec<RulesOfKind> {
+    let origin = || vec![ResourceMeta::of(&dataplane("default", "mtp-1"))];
+    let none = |kind: Kind| RulesOfKind {
         from_rules: Vec::new(),
         inbound_rules: Vec::new(),
         proxy_rule: None,
         to_resource_rules: Vec::new(),
         to_rules: Vec::new(),
-        r#type: kind.name(),
+        r#type: kind.name().into(),
         warnings: Vec::new(),
     };
-    let inbound = InboundRef {
+    let inbound = RuleInbound {
         name: String::new(),
         port: 80,
         tags: tags(&[("kuma.io/protocol", "http"), ("kuma.io/service", "web")]),
@@ -40,13 +40,13 @@ pub fn rules() -> Vec<KindRules> {
     let matchers = vec![matcher("kuma.io/service", false, "redis")];
     let destination = ClientRule { conf: json!({ "idleTimeout": "1s" }), matchers, origin: origin() };
     vec![
-        KindRules {
+        RulesOfKind {
             from_rules: vec![FromRules { inbound, rules: vec![client] }],
             ..none(Kind::MeshTrafficPermission)
         },
-        KindRules { to_rules: vec![destination], ..none(Kind::MeshTimeout) },
-        KindRules {
-            proxy_rule: Some(ProxyRule { conf: json!({ "a": 1 }), origin: origin() }),
+        RulesOfKind { to_rules: vec![destination], ..none(Kind::MeshTimeout) },
+        RulesOfKind {
+            proxy_rule: Some(RuleOfProxy { conf: json!({ "a": 1 }), origin: origin() }),
             ..none(Kind::MeshProxyPatch)
         },
     ]

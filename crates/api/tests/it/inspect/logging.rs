@@ -1,6 +1,6 @@
-//! How much proxies log: who may see it, and who may change it.
+//! Log levels of proxies: the rights to see and to change them.
 
-use api::{Access, Allowed, Settings};
+use api::{AccessRights, Allowed, Settings};
 use axum::body::Body;
 use http::Method;
 use serde_json::json;
@@ -37,7 +37,7 @@ async fn log_levels_are_for_viewers_to_see_and_for_administrators_to_change() {
         let answer = world.post(&format!("{path}{query}"), &json!({})).await;
         answer.expect_problem(400, "Bad Request", &format!("bad request: {reason}"));
     }
-    let closed = Access { view_config_dump: Allowed::admins(), ..Access::default() };
+    let closed = AccessRights { view_config_dump: Allowed::admins(), ..AccessRights::default() };
     for settings in [
         Settings { access: closed, ..Settings::default() },
         Settings { read_only: true, ..Settings::default() },

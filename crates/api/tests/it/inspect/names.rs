@@ -1,17 +1,17 @@
 //! Names of a proxy's own objects, in the spelling that the client asks for.
 
-use api::{
-    Settings,
-    inspect::layout::{Layout, LayoutItem, LayoutPassthrough, ProxyResourceStats, ProxyResources},
-};
+use api::Settings;
 use axum::body::Body;
+use contract::layout::{
+    ProxyLayout, ProxyLayoutItem, ProxyLayoutPassthrough, ProxyResourceStats, ProxyResources,
+};
 use http::{HeaderValue, Method};
 use resources::Kind;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::{World, request, zone};
 
-/// What the proxy called `unified` answers.
+/// Answer of the proxy called `unified`.
 pub const SAID: &str =
     "cluster.self_http.upstream_cx_total: 1\ncluster.kri_msvc_default___a_80.membership_total: 1\n";
 
@@ -32,8 +32,8 @@ fn named(name: &str) -> ProxyResources {
     }
 }
 
-fn item(kri: &str, resource: &str) -> LayoutItem {
-    LayoutItem {
+fn item(kri: &str, resource: &str) -> ProxyLayoutItem {
+    ProxyLayoutItem {
         kri: kri.to_owned(),
         port: 80,
         protocol: "http".into(),
@@ -44,14 +44,14 @@ fn item(kri: &str, resource: &str) -> LayoutItem {
 }
 
 /// The layout of the proxy called `unified`: an inbound by either set of names, an outbound, and a passthrough.
-pub fn layout() -> Layout {
-    Layout {
+pub fn layout() -> ProxyLayout {
+    ProxyLayout {
         inbounds: vec![
             item("kri_dp_default___unified_http", "self_http"),
             item("kri_dp_default___unified_9000", "localhost:9000"),
         ],
         outbounds: vec![item("kri_msvc_default___a_80", "default_a___msvc_80")],
-        passthrough: vec![LayoutPassthrough {
+        passthrough: vec![ProxyLayoutPassthrough {
             direction: "outbound".into(),
             ip_version: "ipv4".into(),
             port: 15001,
@@ -59,8 +59,14 @@ pub fn layout() -> Layout {
             proxy_resource_name: "self_passthrough_ipv4_outbound".to_owned(),
             proxy_resources: named("self_passthrough_ipv4_outbound"),
         }],
-        ..Layout::default()
+        ..ProxyLayout::default()
     }
+}
+
+/// The summary of the statistics of the proxy called `unified`.
+pub fn summary() -> Value {
+    json!({ "resources": [{ "name": "self_http", "stats": ["cluster.self_http.upstream_cx_total"] },
+        { "name": "itself_http", "kri": "kri_dp_default___unified_self_http" }] })
 }
 
 async fn with_proxy() -> World {
@@ -85,6 +91,19 @@ async fn statistics_and_dumps_have_kumas_spelling_for_clients_that_ask_for_it() 
         by_header.headers_mut().insert("x-kuma-names", HeaderValue::from_static("kuma"));
         assert_eq!(world.send(by_header).await.expect(200).body, spelled, "{view}");
     }
+}
+
+#[tokio::test]
+async fn the_summary_of_statistics_has_kumas_spelling_on_request() {
+    let world = with_proxy().await;
+    let path = "/meshes/default/dataplanes/unified/stats?format=summary";
+    assert_eq!(world.get(path).await.expect(200).json(), summary());
+    let kumas = world.get(&format!("{path}&names=kuma")).await.expect(200).json();
+    let mut expected = summary();
+    expected["resources"][0]["name"] = json!("self_inbound_dp_http");
+    expected["resources"][0]["stats"][0] = json!("cluster.self_inbound_dp_http.upstream_cx_total");
+    assert_eq!(kumas, expected);
+    world.get(&format!("{path}&names=other")).await.expect(400);
 }
 
 #[tokio::test]

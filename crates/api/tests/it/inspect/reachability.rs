@@ -1,10 +1,11 @@
-//! What proxies reach: what is asked, and how the answers look.
+//! Reachability of proxies: questions, and the form of answers.
 
-use api::inspect::{
-    graph::{Edge, Graph, Node, NodeAccess},
+use contract::{
+    graph::{AccessGraph, AccessGraphAccess, AccessGraphEdge, AccessGraphNode},
     reachability::{
-        Change, Counts, DestinationReachability, Estimate, Explained, MeasuredProxies, ModeInUse, OfProxy,
-        ProxyReachability, ProxySavings, Reached, Report, Verdict,
+        DestinationReachability, MeasuredProxies, ProxyReachability, ProxyReachabilityAnswer, ProxySavings,
+        ReachabilityChange, ReachabilityCounts, ReachabilityDestination, ReachabilityEstimate,
+        ReachabilityExplanation, ReachabilityMode, ReachabilityReport, ReachabilityVerdict,
     },
 };
 use resources::Key;
@@ -12,8 +13,8 @@ use serde_json::json;
 
 use crate::world::World;
 
-fn mode() -> ModeInUse {
-    ModeInUse {
+fn mode() -> ReachabilityMode {
+    ReachabilityMode {
         asked: "report".into(),
         said_by: "Mesh".into(),
         active: "report".into(),
@@ -22,15 +23,15 @@ fn mode() -> ModeInUse {
     }
 }
 
-pub fn explained() -> Explained {
-    let change = Change {
+pub fn explained() -> ReachabilityExplanation {
+    let change = ReachabilityChange {
         text: "write it".to_owned(),
         rules: Vec::new(),
         resources: vec![json!({ "type": "x" })],
         notes: vec!["it opens more".to_owned()],
     };
-    Explained {
-        verdict: Verdict::Denied,
+    ReachabilityExplanation {
+        verdict: ReachabilityVerdict::Denied,
         reason: "nobody says so".to_owned(),
         decided_by: vec!["kri_mtp_default___a_rule_0".to_owned()],
         answers: Vec::new(),
@@ -42,24 +43,41 @@ pub fn explained() -> Explained {
     }
 }
 
-pub fn of_proxy(proxy: &Key, to: Option<&str>) -> OfProxy {
-    let (kri, mode) = (proxy.name.to_string(), mode());
+pub fn of_proxy(proxy: &Key, to: Option<&str>) -> ProxyReachabilityAnswer {
+    let kri = proxy.name.to_string();
+    let mode = mode();
     if let Some(to) = to {
         let destination = to.to_owned();
-        return OfProxy::One(DestinationReachability { kri, mode, destination, explained: explained() });
+        return ProxyReachabilityAnswer::One(DestinationReachability {
+            kri,
+            mode,
+            destination,
+            explained: explained(),
+        });
     }
-    let estimate = Estimate { memory_bytes: 141_312, cpu_microseconds: 2800 };
-    let report =
-        Some(Report { destinations_before: 2, destinations_after: 1, estimate, ..Report::default() });
-    let destinations = vec![Reached {
+    let estimate = ReachabilityEstimate { memory_bytes: 141_312, cpu_microseconds: 2800 };
+    let report = Some(ReachabilityReport {
+        destinations_before: 2,
+        destinations_after: 1,
+        estimate,
+        ..ReachabilityReport::default()
+    });
+    let destinations = vec![ReachabilityDestination {
         destination: "a".to_owned(),
-        verdict: Verdict::Reachable,
+        verdict: ReachabilityVerdict::Reachable,
         callable_by_all: true,
         decided_by: Vec::new(),
         refusing: 2,
     }];
-    let counts = Counts { reachable: 1, trimmed: 1, ..Counts::default() };
-    OfProxy::All(ProxyReachability { kri, mode, counts, report, destinations, truncated: true })
+    let counts = ReachabilityCounts { reachable: 1, trimmed: 1, ..ReachabilityCounts::default() };
+    ProxyReachabilityAnswer::All(ProxyReachability {
+        kri,
+        mode,
+        counts,
+        report,
+        destinations,
+        truncated: true,
+    })
 }
 
 pub fn of_mesh(mesh: &str, offset: usize, size: usize) -> MeasuredProxies {
@@ -71,19 +89,19 @@ pub fn of_mesh(mesh: &str, offset: usize, size: usize) -> MeasuredProxies {
     }
 }
 
-pub fn graph(service: Option<&str>) -> Graph {
+pub fn graph(service: Option<&str>) -> AccessGraph {
     let id = service.unwrap_or("all").to_owned();
-    let node = Node {
+    let node = AccessGraphNode {
         name: id.clone(),
         id: id.clone(),
-        kind: "MeshService",
+        kind: "MeshService".into(),
         dataplanes: 1,
-        access: NodeAccess::AnyoneExcept,
+        access: AccessGraphAccess::AnyoneExcept,
         except: vec!["x".to_owned()],
     };
-    Graph {
+    AccessGraph {
         nodes: vec![node],
-        edges: vec![Edge { from: id.clone(), to: id }],
+        edges: vec![AccessGraphEdge { from: id.clone(), to: id }],
         callable_by_all: 1,
         truncated: false,
     }

@@ -1,6 +1,6 @@
 //! The policies of the proxy that the tables are made from.
 
-/// What makes proxies talk to collectors.
+/// Policies that make proxies send to collectors.
 pub const TELEMETRY: &str = "
 type: MeshAccessLog
 mesh: default

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
-use plan::{ProxyKind, ProxyTraits};
+use plan::{ProxyTraits, ZoneProxyKind};
 
 use super::{DESTINATIONS, EnvoyView, Row, table, text};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     zone_proxies::start_at,
 };
 
-/// What is in another zone, and where that is entered.
+/// A service in another zone, and the ingress of that zone.
 const ABROAD: &str = "
 type: MeshService
 mesh: default
@@ -31,8 +31,8 @@ fn with_tags() -> String {
 
 pub fn tables(page: &mut String) {
     for (kind, title, port) in [
-        (ProxyKind::Ingress, "A zone ingress at 127.77.0.5:10001", 10001),
-        (ProxyKind::Egress, "A zone egress at 127.77.0.5:10002", 10002),
+        (ZoneProxyKind::Ingress, "A zone ingress at 127.77.0.5:10001", 10001),
+        (ZoneProxyKind::Egress, "A zone egress at 127.77.0.5:10002", 10002),
     ] {
         let rows = |traits: ProxyTraits| {
             let place = ("127.77.0.5", port);
@@ -63,9 +63,10 @@ fn rows(shown: &EnvoyView, address: &str) -> Vec<Row> {
         let handled = &chain["filters"].as_array().unwrap().last().unwrap()["typed_config"];
         let host = &handled["route_config"]["virtual_hosts"][0];
         let prefix = text(&handled["stat_prefix"]);
-        let cluster = match host.is_null() {
-            true => text(&handled["cluster"]),
-            false => text(&host["routes"][0]["route"]["cluster"]),
+        let cluster = if host.is_null() {
+            text(&handled["cluster"])
+        } else {
+            text(&host["routes"][0]["route"]["cluster"])
         };
         // Other server names of the same destination have the same names.
         if !led_to.insert(cluster.clone()) {
@@ -78,7 +79,8 @@ fn rows(shown: &EnvoyView, address: &str) -> Vec<Row> {
         lane.push(("statistics of the cluster", shown.cluster_statistic(&cluster)));
         lane.push(("statistics of connections", format!("tcp.{prefix}.downstream_cx_total")));
         for filter in chain["filters"].as_array().unwrap() {
-            let (name, prefix) = (text(&filter["name"]), text(&filter["typed_config"]["stat_prefix"]));
+            let name = text(&filter["name"]);
+            let prefix = text(&filter["typed_config"]["stat_prefix"]);
             match name.as_str() {
                 "envoy.filters.network.rbac" => {
                     lane.push(("statistics of the server name", format!("{prefix}rbac.shadow_allowed")));

@@ -1,6 +1,6 @@
 //! The messages of the synchronised kinds, with the numbers that Kuma gives their fields.
 
-use super::{Field, Kind, Message, Shape, Type, Words};
+use super::{Field, Message, ProtoKind, Shape, Type, Words};
 
 mod dataplane;
 mod insight;
@@ -8,7 +8,7 @@ mod mesh;
 mod zone_proxy;
 
 /// The message of a kind; `None` for those that travel as JSON and those that do not travel.
-pub(in crate::wire) fn of(kind: resources::Kind) -> Option<&'static Kind> {
+pub(in crate::wire) fn of(kind: resources::Kind) -> Option<&'static ProtoKind> {
     use resources::Kind as K;
     Some(match kind {
         K::Mesh => &mesh::MESH,
@@ -49,15 +49,15 @@ const fn words(words: &'static [(i32, &'static str)]) -> Words {
     Words { words, absent: 0 }
 }
 
-static SECRET: Kind = Kind {
+static SECRET: ProtoKind = ProtoKind {
     name: "kuma.system.v1alpha1.Secret",
     message: Message(&[one(1, "data", Type::Wrapped(&Type::Bytes))]),
 };
 
-static CONFIG: Kind =
-    Kind { name: "kuma.system.v1alpha1.Config", message: Message(&[one(1, "config", Type::Text)]) };
+static CONFIG: ProtoKind =
+    ProtoKind { name: "kuma.system.v1alpha1.Config", message: Message(&[one(1, "config", Type::Text)]) };
 
-static VIRTUAL_OUTBOUND: Kind = Kind {
+static VIRTUAL_OUTBOUND: ProtoKind = ProtoKind {
     name: "kuma.mesh.v1alpha1.VirtualOutbound",
     message: Message(&[
         many(1, "selectors", Type::Message(&Message(&[map(1, "match", Type::Text)]))),

@@ -70,7 +70,8 @@ fn object<'a>(into: &'a mut Map<String, Value>, name: &str) -> Result<&'a mut Ma
 
 /// The key and the value of an entry of a map with string keys.
 pub(super) fn map_entry(raw: Raw<'_>) -> Result<(&str, Option<Raw<'_>>), Fault> {
-    let (mut key, mut value) = ("", None);
+    let mut key = "";
+    let mut value = None;
     let mut reader = Reader::new(raw.bytes()?);
     while let Some((number, raw)) = reader.next()? {
         match number {
@@ -123,7 +124,7 @@ impl Type {
         })
     }
 
-    /// What a field that is not there is read as, where there has to be a value.
+    /// Value of an absent field that must have one.
     fn zero(&self) -> Raw<'static> {
         match self {
             Type::Bool | Type::Uint32 | Type::Uint64 | Type::Enum(_) => Raw::Varint(0),

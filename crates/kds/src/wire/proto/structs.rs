@@ -9,7 +9,7 @@ use super::{
     write::write_map,
 };
 
-/// How deep objects and lists may be in each other. What reads the stored JSON again has a limit, too.
+/// Limit of nested objects and lists. The reader of the stored JSON has a limit, too.
 const DEEPEST: usize = 64;
 
 /// Whole numbers up to here are exact in the 64-bit floats that numbers travel as.

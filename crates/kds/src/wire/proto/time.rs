@@ -34,7 +34,8 @@ pub(super) fn write_timestamp(value: &Value, out: &mut Vec<u8>) -> Result<(), Fa
     let at: Timestamp = text.parse().map_err(|why: jiff::Error| Fault::new(why.to_string()))?;
     let total = at.as_nanosecond();
     // Nanoseconds count forward, also before 1970.
-    let (seconds, nanoseconds) = (total.div_euclid(SECOND.into()), total.rem_euclid(SECOND.into()));
+    let seconds = total.div_euclid(SECOND.into());
+    let nanoseconds = total.rem_euclid(SECOND.into());
     match (i64::try_from(seconds), i64::try_from(nanoseconds)) {
         (Ok(seconds), Ok(nanoseconds)) => write(seconds, nanoseconds, out),
         _ => return Err(Fault::new(format!("{at} is out of range"))),

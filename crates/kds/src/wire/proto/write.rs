@@ -61,7 +61,7 @@ pub(super) fn write_map(
     })
 }
 
-/// Whether a zero is written. It is not, in a field that has one anyway.
+/// Presence of a field with the value zero: `Implicit` omits it, because the field reads as zero anyway.
 #[derive(Clone, Copy, PartialEq)]
 enum Presence {
     Implicit,

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use resources::{Key, Kind, Resource, Status};
 use serde_json::{Value, json};
-use topology::{Change, ClientTls, MeshSnapshot, State, virtual_hosts::vips};
+use topology::{AllMeshes, ClientTls, MeshSnapshot, ResourceChange, virtual_hosts::vips};
 
 const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
 const TEAMS: [&str; 3] = ["x", "y", "z"];
@@ -24,7 +24,7 @@ pub struct World {
 
 struct Maker {
     rng: StdRng,
-    /// How many different services there are tags of.
+    /// Number of different services that tags name.
     services: usize,
     resources: BTreeMap<Key, Arc<Resource>>,
 }
@@ -49,9 +49,10 @@ pub fn world(seed: u64, proxies: usize) -> World {
         maker.service(number);
     }
     maker.others();
-    let mut state = State::in_zone(ZONE);
-    let apply = |state: &mut State, resources: &BTreeMap<Key, Arc<Resource>>| {
-        let changes: Vec<Change> = resources.iter().map(|(key, r)| (key.clone(), Some(r.clone()))).collect();
+    let mut state = AllMeshes::in_zone(ZONE);
+    let apply = |state: &mut AllMeshes, resources: &BTreeMap<Key, Arc<Resource>>| {
+        let changes: Vec<ResourceChange> =
+            resources.iter().map(|(key, r)| (key.clone(), Some(r.clone()))).collect();
         state.apply(&changes);
     };
     apply(&mut state, &maker.resources);
@@ -116,7 +117,7 @@ impl Maker {
         }
     }
 
-    /// Which inbounds take clients without TLS.
+    /// Adds a policy that makes some inbounds take clients without TLS, or require it.
     fn tls(&mut self, number: usize) {
         let top = match self.rng.random_range(0..3) {
             0 => json!({ "kind": "Mesh" }),
@@ -165,7 +166,8 @@ impl Maker {
         }
         networking["transparentProxying"] =
             json!({ "redirectPortInbound": 15006, "redirectPortOutbound": 15001 });
-        let (app, team) = (format!("app-{}", self.rng.random_range(0..self.services)), self.one(&TEAMS));
+        let app = format!("app-{}", self.rng.random_range(0..self.services));
+        let team = self.one(&TEAMS);
         let labels = [("app", app.as_str()), ("team", team), ("kuma.io/workload", "worker")];
         let with = if self.chance(0.9) { 3 } else { 2 };
         self.add(made(Kind::Dataplane, &name, &labels[..with], json!({ "networking": networking })));
@@ -219,7 +221,8 @@ impl Maker {
         self.add(service);
     }
 
-    /// What spans zones, what is outside, how it is left, hostnames by tags, and a route or two.
+    /// Adds services that span zones, services outside and the ways out, hostnames by tags, and a route or
+    /// two.
     fn others(&mut self) {
         for (number, team) in TEAMS.into_iter().enumerate() {
             let spec = json!({ "selector": { "meshService": { "matchLabels": { "team": team } } },
@@ -253,7 +256,8 @@ impl Maker {
 
     fn route(&mut self, number: usize) {
         let mut service = || format!("s-{}", self.rng.random_range(0..self.services));
-        let (to, backend) = (service(), service());
+        let to = service();
+        let backend = service();
         let backends = json!([{ "kind": "MeshService", "name": backend, "port": 80 }]);
         let rule = json!({ "matches": [{ "path": { "type": "PathPrefix", "value": "/" } }],
             "default": { "backendRefs": backends } });
@@ -303,7 +307,8 @@ impl Maker {
         made(Kind::MeshTrafficPermission, &format!("p-{number}"), labels, spec)
     }
 
-    /// What a policy selects; mostly little, because what selects all leaves nothing to find.
+    /// Returns a selection for a policy; mostly a small one, because a policy that selects all leaves nothing
+    /// to find.
     fn top(&mut self) -> Option<Value> {
         let service = self.service_name();
         Some(match self.rng.random_range(0..16) {

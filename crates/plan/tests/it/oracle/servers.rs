@@ -1,13 +1,12 @@
-//! Which servers a destination has and which clients they accept, found without the graph: by the
-//! permissions that are really planned
-//! for the proxies of servers.
+//! Servers of a destination and the clients that they accept, found without the graph: by the permissions
+//! that are really planned for the proxies of servers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
-use plan::{Applying, Lane, ProxyKind, ServerTls, ZoneClass};
+use plan::{Applying, FilterChain, ServerTls, ZoneClass, ZoneProxyKind};
 use policy::{Client, ClientMatch, Permissions};
 use resources::{
     Kind, Resource,
@@ -28,12 +27,13 @@ use topology::{
 use super::meshes::{World, ZONE, made};
 use crate::support::traits;
 
-/// What is known of who may call a destination.
+/// Knowledge about the clients that may call a destination.
 pub enum Known {
     /// Everyone may, as no one is asked.
     Open,
-    /// Clients that ask for one of the names, of which they dial the first, are asked for these permissions, of which
-    /// one suffices. `all` says whether no others can be there, `plain` whether some take clients without TLS.
+    /// Servers ask clients for these permissions, of which one suffices, if the client asks for one of the
+    /// names; clients dial the first. `all`: no other servers can be there. `plain`: some take clients
+    /// without TLS.
     Asked { names: Vec<String>, permissions: Vec<usize>, all: bool, plain: bool },
 }
 
@@ -44,7 +44,7 @@ pub struct Servers<'w> {
     proxies: Vec<OracleProxy<'w>>,
     pub distinct: Vec<Permissions>,
     index: HashMap<Permissions, usize>,
-    lanes: Vec<Lane>,
+    filter_chains: Vec<FilterChain>,
     /// The permissions that Dataplanes might have which serve a port of a service in another zone.
     variants: HashMap<(String, u32), Vec<usize>>,
 }
@@ -53,7 +53,7 @@ struct OracleProxy<'w> {
     dataplane: &'w Arc<Resource>,
     ready: Resource,
     asks: Vec<Asks>,
-    /// What its inbounds are tagged as.
+    /// Services that its inbounds are tagged as.
     services: BTreeSet<String>,
 }
 
@@ -61,7 +61,7 @@ struct OracleProxy<'w> {
 type Asks = Option<(usize, bool)>;
 
 impl OracleProxy<'_> {
-    /// Whether an inbound may have these tags; asking all proxies about everything would take most of the time.
+    /// An inbound may have these tags; asking all proxies about everything would take most of the time.
     fn may_have(&self, tags: &BTreeMap<String, String>) -> bool {
         let service = tags.get(labels::SERVICE).filter(|service| *service != tags::ANY_VALUE);
         service.is_none_or(|service| self.services.contains(service))
@@ -72,13 +72,13 @@ impl<'w> Servers<'w> {
     pub fn of(world: &'w World) -> Servers<'w> {
         let snapshot = &*world.snapshot;
         let class =
-            ZoneClass { kind: ProxyKind::Egress, unified_naming: true, ipv6: true, system_ca_path: None };
+            ZoneClass { kind: ZoneProxyKind::Egress, unified_naming: true, ipv6: true, system_ca_path: None };
         let mut servers = Servers {
             world,
             proxies: Vec::new(),
             distinct: Vec::new(),
             index: HashMap::new(),
-            lanes: class.passage(snapshot).lanes,
+            filter_chains: class.plan(snapshot).filter_chains,
             variants: HashMap::new(),
         };
         for dataplane in snapshot.dataplanes.values() {
@@ -107,7 +107,7 @@ impl<'w> Servers<'w> {
         at
     }
 
-    /// Who serves the destination.
+    /// Finds the servers of a destination, and what they ask.
     pub fn behind(&mut self, destination: &Destination) -> Known {
         let kind = destination.service.as_ref().map(|service| service.kind);
         if kind == Some(Kind::MeshExternalService) {
@@ -128,7 +128,8 @@ impl<'w> Servers<'w> {
                 vec![self.world.resources[key].clone()]
             }
         };
-        let (mut permissions, mut all) = (Vec::new(), true);
+        let mut permissions = Vec::new();
+        let mut all = true;
         for service in services {
             let served = self.serving(&service, destination.port);
             if served.is_empty() {
@@ -142,11 +143,11 @@ impl<'w> Servers<'w> {
         asked(names, permissions, all)
     }
 
-    /// What is outside is asked for where the mesh ends.
+    /// Finds the requirement for a destination outside, at the egress where the mesh ends.
     fn outside(&mut self, destination: &Destination) -> Known {
         let ClientTls::Mesh { sni, .. } = &destination.tls else { return Known::Open };
-        let lane = self.lanes.iter().find(|lane| lane.server_names.contains(sni)).unwrap();
-        match lane.end.as_ref().unwrap().permissions.clone() {
+        let chain = self.filter_chains.iter().find(|chain| chain.server_names.contains(sni)).unwrap();
+        match chain.tls.as_ref().unwrap().permissions.clone() {
             None => Known::Open,
             Some(permissions) => {
                 let permissions = vec![self.interned(permissions)];
@@ -192,8 +193,8 @@ impl<'w> Servers<'w> {
         self.proxies.iter().filter(|proxy| proxy.may_have(wanted)).flat_map(of_proxy).collect()
     }
 
-    /// What Dataplanes might ask for that serve a port of a service and are not known here: some that its selector
-    /// selects.
+    /// Returns the permissions of Dataplanes that might serve a port of a service and are not known here:
+    /// some that its selector selects.
     fn imagined(&mut self, service: &Resource, number: u32) -> Vec<usize> {
         let key = (service.name().to_owned(), number);
         if let Some(known) = self.variants.get(&key) {
@@ -201,7 +202,8 @@ impl<'w> Servers<'w> {
         }
         let spec = service.spec.get::<MeshService>().unwrap();
         let Some(port) = spec.ports.iter().find(|port| port.port == number) else { return Vec::new() };
-        let (target, chosen) = (port.target_port.as_ref().unwrap(), MemberSelector::of(&spec.selector));
+        let target = port.target_port.as_ref().unwrap();
+        let chosen = MemberSelector::of(&spec.selector);
         let mut found = Vec::new();
         let zone = if matching::is_local(service) { ZONE } else { "west" };
         for number in 0..24 {
@@ -220,20 +222,20 @@ impl<'w> Servers<'w> {
         found
     }
 
-    /// Whether a client gets in.
+    /// The permissions let the client in.
     pub fn allow(&self, permissions: usize, client: &Client, name: &str) -> bool {
         let client = Client { sni: Some(name.to_owned()), ..client.clone() };
         self.distinct[permissions].decide(&client).is_allowed()
     }
 
-    /// Whether the name that a client asks for matters.
+    /// The decision depends on the name that a client asks for.
     pub fn by_name(&self, permissions: usize) -> bool {
         let rules = &self.distinct[permissions].rules;
         rules.iter().any(|rule| matches!(rule.client, ClientMatch::Sni { .. }))
     }
 }
 
-/// Where one asks no one, everyone gets in.
+/// Combines the requirements of servers. A server without one lets everyone in.
 fn asked(names: Vec<String>, asks: Vec<Asks>, all: bool) -> Known {
     let asked: Option<Vec<(usize, bool)>> = asks.into_iter().collect();
     match asked {
@@ -245,7 +247,7 @@ fn asked(names: Vec<String>, asks: Vec<Asks>, all: bool) -> Known {
     }
 }
 
-/// Where in a Dataplane these inbounds stand.
+/// Returns the positions of these inbounds in a Dataplane.
 fn at(dataplane: &Resource, some: &[&Inbound]) -> Vec<usize> {
     let all = dataplane.spec.get::<Dataplane>().unwrap().inbounds().iter().enumerate();
     all.filter(|(_, one)| some.iter().any(|other| std::ptr::eq(*one, *other))).map(|(at, _)| at).collect()
@@ -281,19 +283,19 @@ fn imagined(service: &MeshService, zone: &str, generated: bool, number: usize) -
     for (tag, value) in service.selector.dataplane_tags.iter().flatten() {
         selected[tag] = json!(if value == "*" { "v1" } else { value });
     }
-    let all = match generated {
-        true => vec![selected; 3],
-        false => {
-            let mut all = vec![tags(format!("svc-{number}")), tags(format!("svc-{}", number + 1)), selected];
-            all.rotate_left(number % 3);
-            all
-        }
+    let all = if generated {
+        vec![selected; 3]
+    } else {
+        let mut all = vec![tags(format!("svc-{number}")), tags(format!("svc-{}", number + 1)), selected];
+        all.rotate_left(number % 3);
+        all
     };
     let inbounds = [(80, "web"), (81, "admin"), (82, "")].into_iter().zip(all);
     let inbounds: Vec<_> =
         inbounds.map(|((port, name), tags)| json!({ "port": port, "name": name, "tags": tags })).collect();
     let networking = json!({ "address": "10.0.0.1", "inbound": inbounds });
-    let (app, team) = (format!("app-{number}"), pick(["x", "y", "z", "x"], 3));
+    let app = format!("app-{number}");
+    let team = pick(["x", "y", "z", "x"], 3);
     let labels = [("app", app.as_str()), ("team", team), ("kuma.io/zone", zone), ("kuma.io/origin", "zone")];
     let name = service.selector.dataplane_ref.as_ref().map_or("far", |reference| &reference.name);
     let mut made = made(Kind::Dataplane, name, &labels, json!({ "networking": networking }));
@@ -302,7 +304,7 @@ fn imagined(service: &MeshService, zone: &str, generated: bool, number: usize) -
     made
 }
 
-/// What the certificate of a proxy says; `None` where it has none.
+/// Returns the certificate of a proxy as servers see it; `None` if it has none.
 pub fn certificate(mesh: &MeshSnapshot, dataplane: &Resource) -> Option<Client> {
     let of_mesh = || mesh.mtls.is_some().then(|| Client::of_dataplane(dataplane));
     mesh.spiffe_id_of(dataplane).map(Client::with_spiffe_id).or_else(of_mesh)

@@ -111,7 +111,7 @@ fn stored(document: Value) -> Resource {
 }
 
 #[test]
-fn a_resource_in_a_namespace_has_the_namespace_once_in_its_kri_and_its_sni() {
+fn a_namespace_is_once_in_the_kri_and_in_the_sni_of_its_resource() {
     let redis = stored(json!({
         "apiVersion": "kuma.io/v1alpha1", "kind": "MeshService",
         "metadata": {"name": "redis", "namespace": "kuma-demo"},

@@ -7,13 +7,13 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-/// Where the fields of a text's documents stand.
+/// Lines of the fields in a text's documents.
 #[derive(Debug, Default)]
 pub struct Positions(Vec<Document>);
 
 #[derive(Debug)]
 struct Document {
-    /// Where the document starts, as [`super::Document`] says it.
+    /// First line of the document, as in [`super::Document`].
     line: usize,
     root: Node,
 }
@@ -40,7 +40,9 @@ impl Positions {
     /// that is not there has the line of what should contain it.
     pub fn line(&self, document: usize, path: &str) -> (usize, usize) {
         let Some(found) = self.0.iter().find(|found| found.line == document) else { return (document, 0) };
-        let (mut node, mut line, mut rest) = (&found.root, document, path);
+        let mut node = &found.root;
+        let mut line = document;
+        let mut rest = path;
         while let Some((at, child, left)) = node.step(rest) {
             (node, line, rest) = (child, at, left);
         }
@@ -171,7 +173,7 @@ spec:
 ";
 
     #[test]
-    fn a_field_is_on_the_line_of_its_key_and_an_absent_one_on_that_of_its_owner() {
+    fn a_field_is_on_the_line_of_its_key_an_absent_one_on_its_owners() {
         let positions = Positions::of(TEXT);
         let starts: Vec<usize> = yaml::documents(TEXT).unwrap().iter().map(|found| found.line).collect();
         assert_eq!(starts, [2, 14]);

@@ -1,5 +1,5 @@
-//! What a data plane proxy's connection to the control plane looks like: one subscription per
-//! connection, with how many responses were sent, acknowledged and rejected.
+//! Connections of a data plane proxy to the control plane: one subscription per connection, with counts of
+//! the responses that were sent, acknowledged and rejected.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct DataplaneInsight {
     /// The metadata of the proxy's Envoy node, without a Dataplane in it, and at most 16 KiB of it.
     #[serde(skip_serializing_if = "Struct::is_empty")]
     pub metadata: Struct,
-    /// Which OpenTelemetry backends the proxy exports to.
+    /// OpenTelemetry backends that the proxy exports to.
     #[serde(skip_serializing_if = "Struct::is_empty")]
     pub open_telemetry: Struct,
 }
@@ -44,15 +44,15 @@ pub struct DiscoverySubscription {
     /// Its address for the other instances on the same store. Kuma has no such field, and global does not get it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub control_plane_address: String,
-    /// When the proxy connected.
+    /// Start of the connection.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect_time: Option<Timestamp>,
-    /// When the connection ended; absent while it lives.
+    /// End of the connection; absent while it lives.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disconnect_time: Option<Timestamp>,
-    /// How many responses were exchanged, and what the proxy rejects.
+    /// Counts of responses, and the resources that the proxy rejects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<DiscoveryStatus>,
     /// The versions of the proxy's programs.
@@ -69,11 +69,11 @@ impl DiscoverySubscription {
     }
 }
 
-/// How many responses were exchanged on one connection, in total and per type of resource.
+/// Counts of responses on one connection, in total and per type of resource.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiscoveryStatus {
-    /// When the counts changed last.
+    /// Time of the last change of the counts.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Timestamp>,
@@ -90,7 +90,7 @@ pub struct DiscoveryStatus {
     /// Responses with secrets, which Kuma does not count.
     #[serde(skip_serializing_if = "is_default")]
     pub sds: ResponseCounts,
-    /// What the proxy rejects at this moment; Kuma has no such field.
+    /// Resources that the proxy rejects at this moment; Kuma has no such field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rejections: Vec<ResourceRejection>,
 }
@@ -105,7 +105,7 @@ pub struct ResourceRejection {
     /// The name of the resource in the proxy.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What in the mesh the resource was made from.
+    /// Resource of the mesh that the rejected resource was made from.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kri: Option<Kri>,
@@ -113,7 +113,7 @@ pub struct ResourceRejection {
     #[schemars(with = "Vec<String>")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Kri>,
-    /// What the proxy says is wrong.
+    /// Error message of the proxy.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Since when.
@@ -168,10 +168,10 @@ pub struct KumaDpVersion {
     /// The commit it was built from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub git_commit: String,
-    /// When it was built.
+    /// Build date.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub build_date: String,
-    /// Whether the control plane supports this version.
+    /// Set if the control plane supports this version.
     #[serde(skip_serializing_if = "is_default")]
     pub kuma_cp_compatible: bool,
 }
@@ -186,7 +186,7 @@ pub struct EnvoyVersion {
     /// The full version with commit and build type.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub build: String,
-    /// Whether kuma-dp supports this version.
+    /// Set if kuma-dp supports this version.
     #[serde(skip_serializing_if = "is_default")]
     pub kuma_dp_compatible: bool,
 }
@@ -195,15 +195,15 @@ pub struct EnvoyVersion {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CertificateStatus {
-    /// When the certificate expires.
+    /// End of the certificate's validity.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_expiration_time: Option<Timestamp>,
-    /// When the certificate was issued.
+    /// Time of the last issue of a certificate.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_certificate_regeneration: Option<Timestamp>,
-    /// How many certificates the proxy has got.
+    /// Number of certificates issued to the proxy.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub certificate_regenerations: u32,
     /// The authority that signed the certificate.

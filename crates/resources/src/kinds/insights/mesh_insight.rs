@@ -37,7 +37,7 @@ pub struct MeshInsight {
     pub resources: BTreeMap<String, Total>,
 }
 
-/// How many proxies there are and how many of them work.
+/// Number of proxies, in total and by health.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataplaneStat {
@@ -55,7 +55,7 @@ pub struct DataplaneStat {
     pub partially_degraded: u32,
 }
 
-/// How many there are.
+/// Number of resources of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Total {

@@ -1,5 +1,5 @@
-//! What is known about every legacy service (`kuma.io/service`) of a mesh. One resource holds all of
-//! them; the REST API shows each as a resource of its own.
+//! State of every legacy service (`kuma.io/service`) of a mesh. One resource holds all of them; the REST API
+//! shows each as a resource of its own.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub struct ServiceInsight {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Service {
-    /// Whether the service can be reached.
+    /// Availability of the service, from its healthy endpoints.
     #[serde(skip_serializing_if = "is_default")]
     pub status: ServiceStatus,
     /// The proxies of the service.
@@ -41,7 +41,7 @@ pub struct Service {
     /// Proxies, by the authority that signed their certificate.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub issued_backends: BTreeMap<String, u32>,
-    /// What runs behind the service.
+    /// Sort of endpoints behind the service.
     #[serde(skip_serializing_if = "is_default")]
     pub service_type: ServiceType,
     /// The hostname and port at which applications call the service.
@@ -53,7 +53,7 @@ pub struct Service {
 }
 
 proto_enum! {
-    /// Whether a service can be reached.
+    /// Availability of a service.
     pub enum ServiceStatus {
         NotAvailable = "not_available",
         Offline = "offline",
@@ -63,7 +63,7 @@ proto_enum! {
 }
 
 proto_enum! {
-    /// What runs behind a service.
+    /// Sort of endpoints behind a service.
     pub enum ServiceType {
         Internal = "internal",
         External = "external",

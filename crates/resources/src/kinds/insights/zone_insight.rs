@@ -1,4 +1,4 @@
-//! What a zone control plane's connection to the global control plane looks like.
+//! Connections of a zone control plane to the global control plane.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ pub struct ZoneInsight {
     /// The zone's connections, the current one last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subscriptions: Vec<KdsSubscription>,
-    /// Which global instances hold the streams to Envoy's admin API.
+    /// Global instances that hold the streams to Envoy's admin API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub envoy_admin_streams: Option<EnvoyAdminStreams>,
-    /// When the zone last reported that it is alive.
+    /// Last report of the zone that it is alive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
     /// The streams between the zone and the global control plane.
@@ -33,7 +33,7 @@ pub struct ZoneInsight {
     /// Set while the zone is away, and for a while after it is back. Kuma has no such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub absence: Option<Absence>,
-    /// What is not synchronised, and why. Kuma has no such field.
+    /// Resources that are not synchronised, and the reasons. Kuma has no such field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<SyncProblem>,
 }
@@ -42,19 +42,19 @@ pub struct ZoneInsight {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Absence {
-    /// When the connection was lost.
+    /// Time of the loss of the connection.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Whether other zones no longer call its ingresses.
+    /// Set once other zones no longer call the zone's ingresses.
     #[serde(skip_serializing_if = "is_default")]
     pub withdrawn: bool,
-    /// Why a zone is not connected to its global control plane; only the zone knows.
+    /// Reason for the missing connection to the global control plane; only the zone knows it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
-/// Whether a zone is connected.
+/// State of a zone's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     Online,
@@ -82,10 +82,10 @@ pub struct SyncProblem {
     /// The kind of the resources.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// Who does not take them, in words.
+    /// Receiver that lacks the resources, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub what: String,
-    /// Why they are not synchronised.
+    /// Reason that they are not synchronised.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -103,15 +103,15 @@ pub struct KdsSubscription {
     /// The instance of the zone's control plane.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub zone_instance_id: String,
-    /// When the zone connected.
+    /// Start of the connection.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect_time: Option<Timestamp>,
-    /// When the connection ended; absent while it lives.
+    /// End of the connection; absent while it lives.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disconnect_time: Option<Timestamp>,
-    /// How many responses were exchanged.
+    /// Counts of the responses exchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<KdsStatus>,
     /// The versions of the zone's programs.
@@ -123,7 +123,7 @@ pub struct KdsSubscription {
     /// The configuration of the zone's control plane, as JSON in a string.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub config: String,
-    /// Whether the zone authenticated with a token.
+    /// Set if the zone authenticated with a token.
     #[serde(skip_serializing_if = "is_default")]
     pub auth_token_provided: bool,
 }
@@ -134,11 +134,11 @@ impl KdsSubscription {
     }
 }
 
-/// How many responses were exchanged, in total and per kind of resource.
+/// Counts of responses, in total and per kind of resource.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KdsStatus {
-    /// When the counts changed last.
+    /// Time of the last change of the counts.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Timestamp>,
@@ -171,15 +171,15 @@ pub struct KumaCpVersion {
     /// The commit it was built from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub git_commit: String,
-    /// When it was built.
+    /// Build date.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub build_date: String,
-    /// Whether the global control plane supports this version.
+    /// Set if the global control plane supports this version.
     #[serde(skip_serializing_if = "is_default")]
     pub kuma_cp_global_compatible: bool,
 }
 
-/// Which global instances hold the zone's streams to Envoy's admin API.
+/// Global instances that hold the zone's streams to Envoy's admin API.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyAdminStreams {
@@ -194,7 +194,7 @@ pub struct EnvoyAdminStreams {
     pub clusters_global_instance_id: String,
 }
 
-/// When the zone last said that it lives.
+/// Last sign of life of the zone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HealthCheck {
@@ -232,10 +232,10 @@ pub struct KdsStream {
     /// The instance that holds the stream.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub global_instance_id: String,
-    /// Where other instances can ask that one. Kuma has no such field.
+    /// Address at which other instances reach that one. Kuma has no such field.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub global_address: String,
-    /// When the stream was opened.
+    /// Start of the stream.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect_time: Option<Timestamp>,
@@ -246,12 +246,12 @@ impl ZoneInsight {
         self.subscriptions.iter().any(KdsSubscription::is_online)
     }
 
-    /// When the zone last gave a sign of life.
+    /// Time of the zone's last sign of life.
     pub fn health(&self) -> Option<Timestamp> {
         self.health_check.as_ref().and_then(|check| check.time)
     }
 
-    /// Whether the zone is connected, and since when that is so.
+    /// State of the zone's connection, and the time it began.
     pub fn presence(&self) -> (Presence, Option<Timestamp>) {
         let open = self.subscriptions.iter().filter(|subscription| subscription.is_online());
         if self.is_online() {
@@ -265,7 +265,7 @@ impl ZoneInsight {
         }
     }
 
-    /// Whether other zones no longer call its ingresses.
+    /// True once other zones no longer call the zone's ingresses.
     pub fn is_withdrawn(&self) -> bool {
         self.absence.as_ref().is_some_and(|absence| absence.withdrawn)
     }
@@ -335,7 +335,9 @@ mod tests {
             let (presence, since) = insight.presence();
             (presence.name(), since.map(|since| since.to_string()).unwrap_or_default())
         };
-        let (came, went, lost) = ("2024-05-01T10:00:00Z", "2024-05-01T11:00:00Z", "2024-05-01T11:00:01Z");
+        let came = "2024-05-01T10:00:00Z";
+        let went = "2024-05-01T11:00:00Z";
+        let lost = "2024-05-01T11:00:01Z";
         let open = json!({ "id": "1", "connectTime": came });
         let over = json!({ "id": "1", "connectTime": came, "disconnectTime": went });
         for (spec, expected) in [

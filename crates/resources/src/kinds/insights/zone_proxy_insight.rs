@@ -1,4 +1,4 @@
-//! What the connection of a zone ingress or zone egress proxy to the control plane looks like.
+//! Connections of zone ingress and zone egress proxies to the control plane.
 //!
 //! The two are the same but for their kind, and a kind has a type of its own; hence the macro.
 

@@ -40,21 +40,21 @@ pub struct Mesh {
     /// Traffic that leaves the mesh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub networking: Option<Networking>,
-    /// Which way traffic goes between zones and to external services.
+    /// Routing between zones and to external services.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
-    /// Which proxies may join the mesh; all by default.
+    /// Conditions on proxies that join the mesh; all may join by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub constraints: Option<Constraints>,
     /// Kinds of policies the control plane does not create with the mesh; `*` for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skip_creating_initial_policies: Vec<String>,
-    /// How far the mesh uses MeshServices in place of the tag `kuma.io/service`.
+    /// Use of MeshServices in place of the tag `kuma.io/service`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh_services: Option<MeshServices>,
 }
 
-/// Who issues certificates to the proxies of a mesh.
+/// Authorities that issue certificates to the proxies of a mesh.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Mtls {
@@ -76,17 +76,18 @@ pub struct CertificateAuthorityBackend {
     /// A name that is unique in the mesh.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Who has the authority's key: `builtin` for one that the control plane makes, `provided` for one of
+    /// Source of the authority's key: `builtin` lets the control plane make one, `provided` takes one of
     /// yours.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// How the certificates of proxies are issued.
+    /// Settings of the certificates of proxies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dp_cert: Option<DpCert>,
     /// Settings of the type: `caCert` of `builtin`, `cert` and `key` of `provided`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf: Option<Struct>,
-    /// Whether inbounds also accept plain traffic (`PERMISSIVE`); `STRICT` by default.
+    /// Treatment of plain traffic at inbounds: refused (`STRICT`, the default) or accepted too
+    /// (`PERMISSIVE`).
     #[serde(skip_serializing_if = "is_default")]
     pub mode: MtlsMode,
     /// Kept and without effect.
@@ -95,7 +96,7 @@ pub struct CertificateAuthorityBackend {
 }
 
 proto_enum! {
-    /// Whether proxies also take plain traffic.
+    /// Treatment of plain traffic at inbounds.
     pub enum MtlsMode { Strict = "STRICT", Permissive = "PERMISSIVE" }
 }
 
@@ -103,7 +104,7 @@ proto_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DpCert {
-    /// How long certificates are valid, and so how often they are replaced.
+    /// Lifetime of certificates, and so the interval of their replacement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<Rotation>,
     /// Kept and without effect.
@@ -111,11 +112,11 @@ pub struct DpCert {
     pub request_timeout: Option<ProtoDuration>,
 }
 
-/// How long a certificate is valid.
+/// Lifetime of certificates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rotation {
-    /// How long a certificate is valid, such as `1d` or `2h30m`; 24h by default. It is replaced before it expires.
+    /// Lifetime of a certificate, such as `1d` or `2h30m`; 24h by default. It is replaced before it expires.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expiration: String,
 }
@@ -142,13 +143,13 @@ pub struct Networking {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutboundTraffic {
-    /// Whether applications may call destinations that the mesh does not know; on by default. MeshPassthrough
-    /// narrows it.
+    /// Let applications call destinations that the mesh does not know; on by default. MeshPassthrough narrows
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passthrough: Option<bool>,
 }
 
-/// Which way traffic goes.
+/// Routing between zones and to external services.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Routing {
@@ -164,16 +165,16 @@ pub struct Routing {
     pub default_forbid_mesh_external_service_access: bool,
 }
 
-/// What may join the mesh.
+/// Conditions for joining the mesh.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Constraints {
-    /// Which data plane proxies may join, by their tags.
+    /// Conditions on the tags of data plane proxies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataplane_proxy: Option<DataplaneProxyConstraints>,
 }
 
-/// Which proxies may join: all that meet one requirement and no restriction.
+/// Conditions on proxies: one that joins meets at least one requirement and no restriction.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataplaneProxyConstraints {
@@ -194,18 +195,18 @@ pub struct TagRule {
     pub tags: Tags,
 }
 
-/// Whether MeshServices are generated and used.
+/// Generation and use of MeshServices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshServices {
-    /// Which destinations proxies know; only those by `kuma.io/service` (`Disabled`) by default, only
+    /// Destinations that proxies know; only those by `kuma.io/service` (`Disabled`) by default, only
     /// MeshServices with `Exclusive`.
     #[serde(skip_serializing_if = "is_default")]
     pub mode: MeshServicesMode,
 }
 
 proto_enum! {
-    /// How far a mesh has moved from `kuma.io/service` to MeshServices.
+    /// Progress of a mesh from `kuma.io/service` to MeshServices.
     pub enum MeshServicesMode {
         Disabled = "Disabled",
         Everywhere = "Everywhere",
@@ -215,7 +216,7 @@ proto_enum! {
 }
 
 impl Mesh {
-    /// Whether clients may call what is outside of the mesh only where a permission allows it.
+    /// True if clients need a permission to call destinations outside the mesh.
     pub fn forbids_external_services(&self) -> bool {
         self.routing.as_ref().is_some_and(|routing| routing.default_forbid_mesh_external_service_access)
     }
@@ -240,7 +241,7 @@ impl Mesh {
         self.routing.as_ref().is_some_and(|routing| routing.zone_egress)
     }
 
-    /// Whether the control plane creates a kind of policy together with the mesh.
+    /// True if the control plane creates this kind of policy together with the mesh.
     pub fn creates_initial_policy(&self, kind: &str) -> bool {
         !self.skip_creating_initial_policies.iter().any(|skipped| skipped == "*" || skipped == kind)
     }
@@ -294,7 +295,7 @@ impl Schema for Mesh {
     }
 }
 
-/// How metrics are had without any policy.
+/// Advice to get metrics without any policy.
 pub(crate) const METRICS_INSTEAD: &str = "; kuma-dp serves metrics with --metrics-address";
 
 /// The warning about a section that is stored for others to read.
@@ -435,7 +436,9 @@ pub fn parse_lifetime(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
-    let (mut rest, mut millis, mut units) = (text, 0u64, &UNITS[..]);
+    let mut rest = text;
+    let mut millis = 0u64;
+    let mut units = &UNITS[..];
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
         let tail = &rest[digits..];

@@ -1,4 +1,4 @@
-//! Who proxies are: a SPIFFE id by template, and who signs for it.
+//! Identities of proxies: a SPIFFE ID by template, and the signer of its certificates.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,15 +24,15 @@ pub struct MeshIdentity {
     /// The Dataplanes that get the identity; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<IdentitySelector>,
-    /// How SPIFFE IDs are composed.
+    /// Templates of the SPIFFE IDs.
     #[serde(rename = "spiffeID", skip_serializing_if = "Option::is_none")]
     pub spiffe_id: Option<SpiffeIdTemplate>,
-    /// Who signs certificates; without one, SPIFFE IDs are known and nothing is signed.
+    /// Signer of certificates; without one, SPIFFE IDs are known and nothing is signed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<Provider>,
 }
 
-/// Which Dataplanes have the identity; without one none has.
+/// Dataplanes that have the identity; an empty selector selects none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IdentitySelector {
@@ -51,12 +51,12 @@ pub struct LabelSelector {
     pub match_labels: Labels,
 }
 
-/// Who signs certificates.
+/// Signer of certificates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Provider {
-    /// Who signs; the field of this name has the settings. Only `Bundled` is supported.
+    /// Type of the signer; the field of this name has the settings. Only `Bundled` is supported.
     #[serde(rename = "type")]
     pub type_: ProviderType,
     /// Settings of type `Bundled`: the control plane signs.
@@ -79,30 +79,30 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Bundled {
-    /// Whether the control plane makes a MeshTrust of the same name, so that proxies trust the authority;
+    /// Creation of a MeshTrust of the same name by the control plane, so that proxies trust the authority;
     /// `Enabled` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh_trust_creation: Option<MeshTrustCreation>,
     /// Accept a self-signed certificate of the authority; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure_allow_self_signed: Option<bool>,
-    /// Whether the control plane makes the authority.
+    /// Creation of the authority by the control plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autogenerate: Option<Autogenerate>,
     /// The authority's certificate and key; not together with `autogenerate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<CertificateAuthority>,
-    /// What the certificates of proxies are like.
+    /// Settings of the certificates of proxies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_parameters: Option<CertificateParameters>,
 }
 
 open_enum! {
-    /// Whether proxies of the mesh trust the authority at once.
+    /// Creation of a MeshTrust, so that proxies of the mesh trust the authority at once.
     MeshTrustCreation { Enabled = "Enabled", Disabled = "Disabled" }
 }
 
-/// Whether the control plane makes the authority.
+/// Creation of the authority by the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Autogenerate {
@@ -111,23 +111,23 @@ pub struct Autogenerate {
     pub enabled: Option<bool>,
 }
 
-/// Where the authority's certificate and key are, in PEM.
+/// Sources of the authority's certificate and key, in PEM.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CertificateAuthority {
-    /// Where the certificate is, in PEM.
+    /// Source of the certificate, in PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<SecureDataSource>,
-    /// Where the private key is, in PEM.
+    /// Source of the private key, in PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_key: Option<SecureDataSource>,
 }
 
-/// What certificates of proxies are like.
+/// Settings of the certificates of proxies.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CertificateParameters {
-    /// How long a certificate is valid; 24h by default.
+    /// Lifetime of a certificate; 24h by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiry: Option<GoDuration>,
 }
@@ -136,16 +136,16 @@ pub struct CertificateParameters {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spire {
-    /// How the SPIRE agent is called.
+    /// Settings of calls to the SPIRE agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<SpireAgent>,
 }
 
-/// How the SPIRE agent is called.
+/// Settings of calls to the SPIRE agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpireAgent {
-    /// How long a call of the agent may take.
+    /// Timeout of a call to the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<GoDuration>,
 }
@@ -162,17 +162,17 @@ pub struct Extension {
     pub config: Option<Value>,
 }
 
-/// What the control plane reports about a MeshIdentity.
+/// Status of a MeshIdentity, set by the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshIdentityStatus {
-    /// What the control plane found out, such as whether the identity is ready.
+    /// Conditions reported by the control plane, such as readiness of the identity.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
 impl MeshIdentity {
-    /// Whether it is the identity of a Dataplane, as far as others do not come first.
+    /// True if the selector matches the Dataplane; another identity may still take precedence.
     pub fn selects(&self, dataplane: &Resource) -> bool {
         let labels = self.match_labels();
         labels.is_some_and(|labels| labels.iter().all(|(name, value)| dataplane.label(name) == Some(value)))

@@ -1,4 +1,4 @@
-//! Which certificate authorities proxies of a mesh trust, for one trust domain.
+//! Certificate authorities that proxies of a mesh trust, for one trust domain.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ const MAX_TRUST_DOMAIN: usize = 253;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["caBundles", "trustDomain"]))]
 pub struct MeshTrust {
-    /// What made the resource; deprecated, the status has it.
+    /// Origin of the resource; deprecated, the status has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
     /// Certificates of the authorities that proxies trust.
@@ -24,7 +24,7 @@ pub struct MeshTrust {
     pub trust_domain: String,
 }
 
-/// What made a MeshTrust.
+/// Origin of a MeshTrust.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Origin {
@@ -38,7 +38,7 @@ pub struct Origin {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct CaBundle {
-    /// How the certificates are encoded: `Pem`.
+    /// Encoding of the certificates: `Pem`.
     #[serde(rename = "type")]
     pub type_: BundleType,
     /// Certificates in PEM; for type `Pem`.
@@ -47,7 +47,7 @@ pub struct CaBundle {
 }
 
 open_enum! {
-    /// How the certificates are written.
+    /// Encoding of the certificates.
     BundleType { Pem = "Pem" }
 }
 
@@ -60,7 +60,7 @@ pub struct Pem {
     pub value: String,
 }
 
-/// What the control plane reports about a MeshTrust.
+/// Status of a MeshTrust, set by the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshTrustStatus {
@@ -76,7 +76,7 @@ impl MeshTrust {
     }
 }
 
-/// Whether a text holds PEM that is no private key, which is all that is asked of it.
+/// True for PEM that is no private key; nothing else is checked.
 fn is_certificate(text: &str) -> bool {
     let label = text.split_once("-----BEGIN ").and_then(|(_, rest)| rest.split_once("-----"));
     label.is_some_and(|(label, rest)| {

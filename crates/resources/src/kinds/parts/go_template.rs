@@ -23,13 +23,13 @@ const BUILTINS: [&str; 19] = [
     "printf", "println", "slice", "urlquery",
 ];
 
-/// Why a template cannot be used, in Go's words.
+/// Reason that a template cannot be used, in Go's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CompileError {
     pub message: String,
     /// The name that was called but is no function.
     pub unknown_function: Option<String>,
-    /// Where the parser stood, as far as it says.
+    /// Position of the parser at the error, if known.
     pub at: Option<Position>,
 }
 
@@ -106,16 +106,17 @@ fn in_go_words(text: &str, error: TemplateError) -> CompileError {
     }
 }
 
-/// What Go says about a character that cannot stand where it does; it depends on what it follows.
+/// Go's message about a character that is not allowed; it depends on the character before.
 fn bad_character(text: &str, line: usize, column: usize) -> Option<String> {
     let mut around = text.lines().nth(line.checked_sub(1)?)?.chars().skip(column.checked_sub(2)?);
-    let (before, bad) = (around.next()?, around.next()?);
+    let before = around.next()?;
+    let bad = around.next()?;
     let follows_word = before.is_alphanumeric() || before == '_';
     let what = if follows_word { "bad character" } else { "unrecognized character in action:" };
     Some(format!("{what} U+{:04X} '{bad}'", u32::from(bad)))
 }
 
-/// What follows an action, whose strings and comments may contain braces.
+/// Returns the text after an action; strings and comments in the action may contain braces.
 fn after_action(action: &str) -> &str {
     if let Some(comment) = action.trim_start_matches(['-', ' ']).strip_prefix("/*") {
         return comment.split_once("*/").map_or("", |(_, rest)| rest);

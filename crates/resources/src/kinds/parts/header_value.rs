@@ -4,7 +4,7 @@
 
 use crate::{Path, Violations};
 
-/// What Envoy takes for the value of a header.
+/// Envoy's limit for the value of a header.
 const MAX_BYTES: usize = 16384;
 
 /// Operators that take nothing.
@@ -193,58 +193,60 @@ impl<'a> Operator<'a> {
     fn check(&self) -> Result<(), String> {
         let Operator { token, argument, limit, .. } = self;
         let wrong = |what: &str| Err(format!("{token:?} cannot be read by Envoy: {what}"));
-        match Takes::of(self.name) {
+        match OperatorArguments::of(self.name) {
             None => wrong("there is no such operator; write %% for a percent sign"),
-            Some(Takes::Nothing) if !argument.is_empty() || limit.is_some() => {
+            Some(OperatorArguments::Nothing) if !argument.is_empty() || limit.is_some() => {
                 wrong("the operator takes neither an argument nor a length")
             }
-            Some(Takes::Time) if limit.is_some() || has_newline(argument) => {
+            Some(OperatorArguments::Time) if limit.is_some() || has_newline(argument) => {
                 wrong("the operator takes a format of a time without %n, and no length")
             }
-            Some(Takes::Header) if !are_headers(argument) => {
+            Some(OperatorArguments::Header) if !are_headers(argument) => {
                 wrong("the operator needs the name of a header, or of two with ? between them")
             }
-            Some(Takes::State) if !is_state(argument) => {
+            Some(OperatorArguments::State) if !is_state(argument) => {
                 wrong("the operator needs a key, and then nothing, :PLAIN, :TYPED or :FIELD:<name>")
             }
-            Some(Takes::Key { .. }) if argument.is_empty() => {
+            Some(OperatorArguments::Key { .. }) if argument.is_empty() => {
                 wrong("the operator needs a key in parentheses")
             }
-            Some(Takes::Key { length: false }) if limit.is_some() => wrong("the operator takes no length"),
+            Some(OperatorArguments::Key { length: false }) if limit.is_some() => {
+                wrong("the operator takes no length")
+            }
             Some(_) => Ok(()),
         }
     }
 }
 
-/// What is given to an operator.
-enum Takes {
+/// Arguments of an operator.
+enum OperatorArguments {
     Nothing,
     /// A format of a time, or nothing.
     Time,
     /// The name of a header, maybe of another one behind `?`, and a length.
     Header,
-    /// What filters said about a request under a key, and a length.
+    /// A key of filter state, and a length.
     State,
     Key {
         length: bool,
     },
 }
 
-impl Takes {
+impl OperatorArguments {
     /// `None` where there is no such operator.
-    fn of(operator: &str) -> Option<Takes> {
+    fn of(operator: &str) -> Option<OperatorArguments> {
         match operator {
-            "REQ" | "RESP" | "TRAILER" => Some(Takes::Header),
+            "REQ" | "RESP" | "TRAILER" => Some(OperatorArguments::Header),
             "START_TIME"
             | "EMIT_TIME"
             | "DOWNSTREAM_PEER_CERT_V_START"
             | "DOWNSTREAM_PEER_CERT_V_END"
             | "UPSTREAM_PEER_CERT_V_START"
-            | "UPSTREAM_PEER_CERT_V_END" => Some(Takes::Time),
-            "FILTER_STATE" | "UPSTREAM_FILTER_STATE" => Some(Takes::State),
-            "DYNAMIC_METADATA" | "ENVIRONMENT" => Some(Takes::Key { length: true }),
-            "CLUSTER_METADATA" | "UPSTREAM_METADATA" => Some(Takes::Key { length: false }),
-            plain => PLAIN.contains(&plain).then_some(Takes::Nothing),
+            | "UPSTREAM_PEER_CERT_V_END" => Some(OperatorArguments::Time),
+            "FILTER_STATE" | "UPSTREAM_FILTER_STATE" => Some(OperatorArguments::State),
+            "DYNAMIC_METADATA" | "ENVIRONMENT" => Some(OperatorArguments::Key { length: true }),
+            "CLUSTER_METADATA" | "UPSTREAM_METADATA" => Some(OperatorArguments::Key { length: false }),
+            plain => PLAIN.contains(&plain).then_some(OperatorArguments::Nothing),
         }
     }
 }
@@ -263,7 +265,7 @@ fn is_state(argument: &str) -> bool {
     }
 }
 
-/// Whether a format of a time has `%n`, also with flags and a width.
+/// True for time formats with `%n`, also with flags and a width.
 fn has_newline(format: &str) -> bool {
     let is_width = |c: char| c.is_ascii_digit() || matches!(c, '-' | '_' | '^' | '#' | 'E' | 'O');
     format.split('%').skip(1).any(|specifier| specifier.trim_start_matches(is_width).starts_with('n'))

@@ -3,7 +3,7 @@
 //! A misspelled value must not stop the decoder at the first mistake: validation reports it together
 //! with everything else that is wrong. So an unknown word is carried in `Other`.
 
-/// What validation needs to know about an enumeration.
+/// Words of an enumeration, for validation.
 pub trait OpenEnum {
     /// The words it knows.
     const WORDS: &'static [&'static str];
@@ -39,7 +39,7 @@ macro_rules! open_enum {
                 }
             }
 
-            /// Whether the field was left out.
+            /// True if the field was left out.
             pub fn is_absent(&self) -> bool {
                 self.as_str().is_empty()
             }

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_from_numbers_and_strings_and_enums_from_names_and_numbers() {
+    fn numbers_are_read_from_strings_too_and_enums_from_numbers_too() {
         let expect = Sample { big: u64::MAX, small: 7, colour: Colour::Green };
         assert_eq!(read(json!({ "big": u64::MAX, "small": "7", "colour": 1 })).unwrap(), expect);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What a port speaks.
+//! Protocol of a port.
 
 use crate::kinds::open_enum::open_enum;
 

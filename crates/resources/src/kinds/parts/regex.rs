@@ -10,9 +10,9 @@ use crate::{Path, Violations};
 mod class;
 mod names;
 
-/// What RE2 allows for the counts of `{n,m}`, multiplied where one stands inside another.
+/// RE2's limit for the counts of `{n,m}`, multiplied where one stands inside another.
 const MAX_REPEAT: u64 = 1000;
-/// How many steps an expression may compile to: a fraction of what RE2 has memory for.
+/// Limit of steps that an expression compiles to: a fraction of what RE2 has memory for.
 const MAX_STEPS: u64 = 100_000;
 
 /// Checks an expression.
@@ -37,13 +37,13 @@ pub(crate) fn check(expression: &str) -> Result<(), String> {
     }
 }
 
-/// What stands between two parentheses, so far.
+/// The part of a group read so far.
 #[derive(Debug, Default)]
 struct Frame {
     steps: u64,
     /// The largest product of counts inside.
     repeats: u64,
-    /// What a repetition would repeat: its steps and repeats.
+    /// Steps and repeats of the operand of a repetition that may follow.
     operand: Option<(u64, u64)>,
     /// The operand is a repetition already.
     repeated: bool,
@@ -57,7 +57,7 @@ impl Frame {
     }
 }
 
-/// What is left of an expression. Characters of several bytes are bytes to Envoy.
+/// The unread part of an expression. Envoy reads characters of several bytes as bytes.
 #[derive(Debug, Default)]
 struct Parser<'a> {
     rest: &'a [u8],
@@ -119,7 +119,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// What begins with `(?`: a group with a name, or flags.
+    /// Reads on after `(?`: a group with a name, or flags.
     fn extended_group(&mut self) -> Result<(), String> {
         if self.eat("P<") || (!self.rest.starts_with(b"<=") && !self.rest.starts_with(b"<!") && self.eat("<"))
         {
@@ -133,7 +133,8 @@ impl<'a> Parser<'a> {
             self.group();
             return Ok(());
         }
-        let (mut negated, mut given) = (false, false);
+        let mut negated = false;
+        let mut given = false;
         loop {
             match self.next() {
                 Some(b'i' | b'm' | b's' | b'U') => given = true,
@@ -195,14 +196,15 @@ impl<'a> Parser<'a> {
                 "bad count {operator}: at most {MAX_REPEAT}, also of repetitions in repetitions"
             ));
         }
-        let (steps, repeats) = (steps.saturating_add(2).saturating_mul(count + 1), count.max(1) * repeats);
+        let steps = steps.saturating_add(2).saturating_mul(count + 1);
+        let repeats = count.max(1) * repeats;
         frame.steps = frame.steps.saturating_add(steps);
         frame.repeats = frame.repeats.max(repeats);
         frame.operand = Some((steps, repeats));
         Ok(())
     }
 
-    /// What begins with a backslash, outside of a class.
+    /// Reads on after a backslash, outside of a class.
     fn escape(&mut self) -> Result<(), String> {
         match self.peek() {
             Some(b'A' | b'b' | b'B' | b'z' | b'C') => {

@@ -1,4 +1,4 @@
-//! What the older kinds share: tags, selectors over tags, ports and addresses of proxies.
+//! Common parts of the older kinds: tags, selectors over tags, ports and addresses of proxies.
 //!
 //! Messages and paths are Kuma's, byte for byte, including paths that name no field of the resource
 //! (`availableService`, `conf` called `config`): tools match on them.
@@ -20,7 +20,7 @@ const VALUE_CHARACTERS: &str =
 const SELECTOR_CHARACTERS: &str =
     "tag value must consist of alphanumeric characters, dots, dashes, slashes and underscores or be \"*\"";
 
-/// Which tags must be there.
+/// Tags that must be present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     Nothing,
@@ -63,7 +63,7 @@ fn check_each(
     }
 }
 
-/// Whether a text has only the characters of a tag's name.
+/// True for texts that have only the characters of a tag's name.
 pub(crate) fn is_tag_name(text: &str) -> bool {
     is_made_of(text, ".-_:/")
 }
@@ -72,7 +72,7 @@ fn is_made_of(text: &str, punctuation: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || punctuation.contains(c))
 }
 
-/// Whether every tag of the selector exists and has the value asked for, or any if that is `*`.
+/// True if every tag of the selector exists and has the value asked for; `*` accepts any value.
 pub fn matches(selector: &Tags, tags: &Tags) -> bool {
     selector
         .iter()
@@ -103,7 +103,7 @@ pub(crate) fn is_ip(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// Whether a server on loopback and one on `address` would fight over a port.
+/// True if a server on loopback and one on `address` would conflict over a port.
 pub(crate) fn overlaps_loopback(address: &str) -> bool {
     address
         .parse::<IpAddr>()

@@ -1,7 +1,7 @@
-//! How policies say what they apply to: `targetRef`, `backendRef`, and matches on a client's identity.
+//! References of policies: `targetRef`, `backendRef`, and matches on a client's identity.
 //!
-//! Which fields go with which kind is the same everywhere; which kinds make sense is up to the policy,
-//! which passes them as [`Allowed`].
+//! The fields that go with a kind are the same everywhere; each policy passes the kinds that it accepts as
+//! [`Allowed`].
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ mod identity;
 pub use identity::{Match, MatchType, SniMatch, SniMatchType, SpiffeIdMatch};
 
 open_enum! {
-    /// What a reference points at.
+    /// Kind of the object that a reference names.
     TargetRefKind {
         Mesh = "Mesh",
         MeshSubset = "MeshSubset",
@@ -35,11 +35,11 @@ open_enum! {
 }
 
 open_enum! {
-    /// Which sort of proxy a policy applies to.
+    /// Sort of proxies that a policy applies to.
     ProxyType { Sidecar = "Sidecar", Gateway = "Gateway" }
 }
 
-/// What a policy or one of its entries applies to.
+/// Reference to the object that a policy or one of its entries applies to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["kind"]))]
@@ -57,7 +57,7 @@ pub struct TargetRef {
     /// Kept for compatibility: a reference stays in the mesh of its resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
-    /// Which proxies of a `Mesh` or MeshSubset are selected; sidecars and gateways by default.
+    /// Sorts of proxies that a `Mesh` or MeshSubset selects; sidecars and gateways by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub proxy_types: Option<Vec<ProxyType>>,
@@ -72,7 +72,7 @@ pub struct TargetRef {
     pub section_name: Option<String>,
 }
 
-/// Where a route sends traffic: a reference with a share of the traffic and a port.
+/// Destination of a route: a reference with a share of the traffic and a port.
 // It repeats the fields of `TargetRef` because serde's `flatten` swallows unknown fields, which users must be warned
 // about. `BackendRef::target_ref` does not compile when one is forgotten.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -115,15 +115,15 @@ pub struct BackendRef {
     pub port: Option<u32>,
 }
 
-/// Which references a policy accepts in one place.
+/// References that a policy accepts in one place.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Allowed<'a> {
     pub kinds: &'a [TargetRefKind],
-    /// What to say about another kind instead of the usual text.
+    /// Message about another kind instead of the usual text.
     pub unsupported: Option<&'a str>,
-    /// Whether a MeshGateway may be narrowed to listeners by tags.
+    /// Tags may narrow a MeshGateway to listeners.
     pub gateway_listener_tags: bool,
-    /// Whether the policy configures inbounds, so that one of them may be named.
+    /// The policy configures inbounds, so that a reference may name one of them.
     pub inbound_policy: bool,
 }
 
@@ -156,7 +156,7 @@ impl TargetRef {
         TargetRef { kind: TargetRefKind::Mesh, ..TargetRef::default() }
     }
 
-    /// Whether the reference can select proxies that are gateways.
+    /// True if the reference can select proxies that are gateways.
     pub fn includes_gateways(&self) -> bool {
         match self.kind {
             TargetRefKind::MeshGateway | TargetRefKind::MeshHttpRoute => true,

@@ -1,4 +1,4 @@
-//! How every kind's tests say "this input has exactly these violations".
+//! Helpers with which the tests of every kind say "this input has exactly these violations".
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What policies with `from`, `to` and `rules` have in common.
+//! Common parts of policies with `from`, `to` and `rules`.
 
 use crate::kinds::target_ref::{self, Allowed, TargetRef};
 use crate::{Path, Subject, Violations, policy::PolicyTraits};

@@ -49,22 +49,22 @@ pub struct Always<C> {
     pub default: C,
 }
 
-/// What the API's description calls the entries of a conf, and says about them.
-pub struct Described {
+/// Name and description of a conf's entries in the API's description.
+pub struct EntryDescription {
     pub name: &'static str,
     pub about: &'static str,
 }
 
 /// A conf that stands in an [`Entry`].
 pub trait InEntry: JsonSchema {
-    const ENTRY: Described;
+    const ENTRY: EntryDescription;
     /// The fields that the schema asks for.
     const REQUIRED: &'static [&'static str] = &["targetRef"];
 }
 
 /// A conf that stands in a [`Rule`] or in [`Always`].
 pub trait InRule: JsonSchema {
-    const RULE: Described;
+    const RULE: EntryDescription;
     /// The fields that the schema asks for.
     const REQUIRED: &'static [&'static str] = &[];
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::kinds::{
     checks,
     directions::Directions,
-    entry::{Described, Entry, InEntry, InRule, Rule},
+    entry::{Entry, EntryDescription, InEntry, InRule, Rule},
     mesh_open_telemetry_backend::Conditions,
     target_ref::{self, Allowed, Match, TargetRef, TargetRefKind as K},
 };
@@ -41,23 +41,23 @@ pub struct MeshAccessLog {
     pub rules: Vec<Rule<Conf>>,
 }
 
-/// Where logs go; an empty list switches them off.
+/// Backends of logs; an empty list switches them off.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// Where log lines go; each backend gets every line.
+    /// Backends of log lines; each backend gets every line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backends: Option<Vec<Backend>>,
 }
 
 impl InEntry for Conf {
-    const ENTRY: Described =
-        Described { name: "Entry", about: "The logs of traffic to or from what a reference names." };
+    const ENTRY: EntryDescription =
+        EntryDescription { name: "Entry", about: "The logs of traffic to or from what a reference names." };
     const REQUIRED: &'static [&'static str] = &["default", "targetRef"];
 }
 
 impl InRule for Conf {
-    const RULE: Described = Described {
+    const RULE: EntryDescription = EntryDescription {
         name: "Rule",
         about: "The logs of incoming traffic, optionally only of certain clients.",
     };

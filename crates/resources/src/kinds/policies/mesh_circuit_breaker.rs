@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::kinds::{
     checks,
     directions::Directions,
-    entry::{Always, Described, Entry, InEntry, InRule},
+    entry::{Always, Entry, EntryDescription, InEntry, InRule},
     target_ref::{self, Allowed, TargetRef},
 };
 use crate::{
@@ -36,14 +36,14 @@ pub struct MeshCircuitBreaker {
     pub rules: Vec<Always<Conf>>,
 }
 
-/// What may be open at once, and which endpoints are left out.
+/// Limits of open connections and requests, and the ejection of failing endpoints.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// How much may be open at once.
+    /// Limits of simultaneous connections and requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection_limits: Option<ConnectionLimits>,
-    /// When failing endpoints are ejected, that is, no longer called for a while.
+    /// Ejection of failing endpoints: they are not called for a while.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outlier_detection: Option<OutlierDetection>,
 }
@@ -70,12 +70,13 @@ pub struct ConnectionLimits {
 }
 
 impl InEntry for Conf {
-    const ENTRY: Described =
-        Described { name: "Entry", about: "The limits of traffic to or from what a reference names." };
+    const ENTRY: EntryDescription =
+        EntryDescription { name: "Entry", about: "The limits of traffic to or from what a reference names." };
 }
 
 impl InRule for Conf {
-    const RULE: Described = Described { name: "Rule", about: "The limits of incoming traffic." };
+    const RULE: EntryDescription =
+        EntryDescription { name: "Rule", about: "The limits of incoming traffic." };
 }
 
 impl Conf {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::kinds::{
     checks,
     directions::Directions,
-    entry::{Described, Entry, InEntry, InRule, Rule},
+    entry::{Entry, EntryDescription, InEntry, InRule, Rule},
     int_or_string::{self, IntOrString},
     target_ref::{Allowed, Match, TargetRef},
 };
@@ -77,7 +77,7 @@ pub struct Abort {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["value", "percentage"]))]
 pub struct Delay {
-    /// How long requests wait, such as `5s`.
+    /// Delay of a request, such as `5s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<GoDuration>,
     /// The percentage of requests that are delayed, such as `10` or `"0.5"`.
@@ -98,12 +98,14 @@ pub struct ResponseBandwidth {
 }
 
 impl InEntry for Conf {
-    const ENTRY: Described =
-        Described { name: "Entry", about: "The faults of requests from or to what a reference names." };
+    const ENTRY: EntryDescription = EntryDescription {
+        name: "Entry",
+        about: "The faults of requests from or to what a reference names.",
+    };
 }
 
 impl InRule for Conf {
-    const RULE: Described = Described {
+    const RULE: EntryDescription = EntryDescription {
         name: "Rule",
         about: "The faults of incoming requests, optionally only of certain clients.",
     };
@@ -159,7 +161,7 @@ fn validate_percentage(percentage: Option<&IntOrString>, parent: &Path, found: &
     }
 }
 
-/// What a limit like `50Mbps` or `50 Mbps` says.
+/// Reading of a limit like `50Mbps` or `50 Mbps`.
 enum Bandwidth {
     Malformed,
     OutOfRange,

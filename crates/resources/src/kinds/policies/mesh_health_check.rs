@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::{
     checks,
-    entry::{Described, Entry, InEntry},
+    entry::{Entry, EntryDescription, InEntry},
     int_or_string::{self, IntOrString},
     target_ref::{self, Allowed, TargetRef},
 };
@@ -37,14 +37,14 @@ pub struct MeshHealthCheck {
     pub to: Vec<Entry<Conf>>,
 }
 
-/// How often endpoints are asked, what they are asked by protocol, and what their answers count for.
+/// Interval and thresholds of the checks of endpoints, and the probes by protocol.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
     /// The time between two checks; one minute by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<GoDuration>,
-    /// How long an answer may take; 15 seconds by default.
+    /// Timeout of a check; 15 seconds by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<GoDuration>,
     /// Failed checks in a row that make an endpoint unhealthy; 5 by default.
@@ -98,10 +98,10 @@ pub struct Tcp {
     /// Switch these checks off; they are on by default where `tcp` is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
-    /// What is sent on the connection, in base64; nothing by default, then a connection is enough.
+    /// Bytes sent on the connection, in base64; nothing by default, then a connection is enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub send: Option<String>,
-    /// What the answer must contain, in this order, in base64.
+    /// Bytes that the answer must contain, in this order, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive: Option<Vec<String>>,
 }
@@ -122,8 +122,8 @@ pub struct Grpc {
 }
 
 impl InEntry for Conf {
-    const ENTRY: Described =
-        Described { name: "ToEntry", about: "The checks of endpoints of what a reference names." };
+    const ENTRY: EntryDescription =
+        EntryDescription { name: "ToEntry", about: "The checks of endpoints of what a reference names." };
 }
 
 impl Tcp {
@@ -131,12 +131,12 @@ impl Tcp {
         self.disabled != Some(true)
     }
 
-    /// What is sent; `None` where connecting is enough.
+    /// Bytes to send; `None` if connecting is enough.
     pub fn sent(&self) -> Option<Vec<u8>> {
         self.send.as_ref().and_then(|text| BASE64.decode(text).ok()).filter(|bytes| !bytes.is_empty())
     }
 
-    /// What the answer contains, in this order.
+    /// Parts that the answer must contain, in this order.
     pub fn received(&self) -> impl Iterator<Item = Vec<u8>> {
         let blocks = self.receive.iter().flatten().filter_map(|text| BASE64.decode(text).ok());
         blocks.filter(|bytes| !bytes.is_empty())
@@ -205,7 +205,7 @@ fn positive(value: Option<i32>, path: &Path, found: &mut Violations) {
     found.require(value.is_none_or(|value| value > 0), path, "must be greater than zero when defined");
 }
 
-/// Whether a text is an absolute path on the machine of a proxy.
+/// True for absolute paths on the machine of a proxy.
 fn is_file(path: &str) -> bool {
     path.starts_with('/') && !path.contains('\0')
 }

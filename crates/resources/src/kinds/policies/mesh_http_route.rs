@@ -1,4 +1,4 @@
-//! Where HTTP requests go and how they are changed on the way.
+//! Routes of HTTP requests, and changes to requests on the way.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,11 +48,11 @@ pub struct ToEntry {
     pub hostnames: Option<Vec<String>>,
     /// The service that the requests are sent to.
     pub target_ref: TargetRef,
-    /// What happens to the requests; the most specific match decides, whatever the order.
+    /// Rules for the requests; the most specific match decides, whatever the order.
     pub rules: Vec<Rule>,
 }
 
-/// What happens to requests that match; rules with the same matches are merged across policies.
+/// Actions on requests that match; rules with the same matches are merged across policies.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["matches", "default"]))]
@@ -60,18 +60,18 @@ pub struct Rule {
     /// The requests that the rule is for; one of the matches is enough.
     #[schemars(length(min = 1))]
     pub matches: Vec<Match>,
-    /// What happens to these requests.
+    /// Actions on these requests.
     pub default: RuleConf,
 }
 
-/// How requests are changed and where they go.
+/// Changes to requests, and their destinations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RuleConf {
     /// Changes to requests and responses, in this order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filters: Option<Vec<Filter>>,
-    /// Where the requests go, by weight; to the service of `targetRef` by default.
+    /// Destinations of the requests, by weight; the service of `targetRef` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_refs: Option<Vec<BackendRef>>,
 }
@@ -98,8 +98,8 @@ impl ToEntry {
 }
 
 impl Rule {
-    /// What routes of this rule are called where they are named by what they match: a hash of the matches in the
-    /// JSON of Kuma, which writes some characters as numbers.
+    /// Names the routes of this rule by their matches: a hash of the matches in the JSON of Kuma, which
+    /// writes some characters as numbers.
     pub fn name_by_matches(&self) -> String {
         let mut json = serde_json::to_string(&self.matches).unwrap_or_default();
         for (character, number) in [

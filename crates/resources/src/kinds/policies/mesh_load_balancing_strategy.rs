@@ -1,10 +1,10 @@
-//! How requests are spread over the endpoints of a destination.
+//! Distribution of requests over the endpoints of a destination.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::{
-    entry::{Described, Entry, InEntry},
+    entry::{Entry, EntryDescription, InEntry},
     target_ref::{self, Allowed, TargetRef, TargetRefKind as K},
 };
 use crate::{
@@ -40,28 +40,29 @@ pub struct MeshLoadBalancingStrategy {
     pub to: Vec<Entry<Conf>>,
 }
 
-/// Which zones and endpoints are preferred, by which algorithm, and what is hashed.
+/// Preferred zones and endpoints, the algorithm, and its hash input.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// Which zones and endpoints are preferred; the zone of the client by default.
+    /// Preferred zones and endpoints; the zone of the client by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locality_awareness: Option<LocalityAwareness>,
     /// The algorithm that picks an endpoint; round robin by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancer>,
-    /// What `RingHash` and `Maglev` hash to pick an endpoint; without a value they pick a random one.
+    /// Parts of a request that `RingHash` and `Maglev` hash to pick an endpoint; without any they pick a
+    /// random one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_policies: Option<Vec<HashPolicy>>,
 }
 
 impl InEntry for Conf {
-    const ENTRY: Described =
-        Described { name: "ToEntry", about: "The load balancing of traffic to one destination." };
+    const ENTRY: EntryDescription =
+        EntryDescription { name: "ToEntry", about: "The load balancing of traffic to one destination." };
 }
 
 impl Conf {
-    /// What is hashed, wherever it stands.
+    /// Returns the hash policies from any of their places.
     pub fn hashed(&self) -> &[HashPolicy] {
         let nested = || self.load_balancer.as_ref().and_then(LoadBalancer::hash_policies);
         self.hash_policies.as_deref().or_else(nested).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Which metrics a proxy serves: from which sources, and to which backends.
+//! Metrics that a proxy serves: their sources and their backends.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
@@ -30,31 +30,31 @@ pub struct MeshMetric {
     /// The proxies whose metrics are offered; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
-    /// Which metrics are offered, and where.
+    /// Metrics to offer, and their backends.
     pub default: Conf,
 }
 
-/// What is measured and where it goes; without a backend nothing happens.
+/// Metrics and their backends; without a backend nothing happens.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// Which of Envoy's own metrics are offered.
+    /// Selection of Envoy's own metrics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<Sidecar>,
     /// Applications whose metrics are offered together with Envoy's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applications: Option<Vec<Application>>,
-    /// Who gets the metrics; without one the policy has no effect.
+    /// Receivers of the metrics; without one the policy has no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backends: Option<Vec<Backend>>,
 }
 
-/// Which of Envoy's own metrics are offered.
+/// Selection of Envoy's own metrics.
 // The agent is sent this very object: the order of its fields is part of a checksum.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sidecar {
-    /// Which metrics are offered; those of the profile `Basic` by default.
+    /// Metrics to offer; those of the profile `Basic` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profiles: Option<Profiles>,
     /// Offer metrics that Envoy has not updated yet too; off by default.

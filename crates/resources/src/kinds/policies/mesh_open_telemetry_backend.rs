@@ -14,17 +14,17 @@ use crate::{Labels, Path, Schema, Subject, Violations, naming::dns};
 /// The port collectors listen at, of either protocol.
 pub const DEFAULT_PORT: u16 = 4317;
 
-/// Where a collector is and how it is spoken to. Policies refer to it by labels.
+/// Address and protocol of a collector. Policies refer to it by labels.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshOpenTelemetryBackend {
-    /// Where the collector is; on the machine of each proxy by default.
+    /// Address of the collector; on the machine of each proxy by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
-    /// What the collector speaks; `grpc` by default.
+    /// Protocol of the collector; `grpc` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<Protocol>,
-    /// Whether environment variables of kuma-dp override this resource; has no effect in kuma-rs.
+    /// Override of this resource by environment variables of kuma-dp; has no effect in kuma-rs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env: Option<Env>,
 }
@@ -39,52 +39,52 @@ pub struct Endpoint {
     /// The collector's port; 4317 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    /// What comes before `/v1/logs`, `/v1/metrics` and `/v1/traces`; for protocol `http` only.
+    /// Path before `/v1/logs`, `/v1/metrics` and `/v1/traces`; for protocol `http` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
 open_enum! {
-    /// What a collector speaks.
+    /// Protocol of a collector.
     Protocol { Grpc = "grpc", Http = "http" }
 }
 
-/// Whether the environment of kuma-dp may say something else.
+/// Override by environment variables of kuma-dp.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Env {
-    /// Whether environment variables are read; `Optional` by default.
+    /// Reading of environment variables; `Optional` by default.
     #[serde(skip_serializing_if = "EnvMode::is_absent")]
     pub mode: EnvMode,
-    /// What applies where both are set; `EnvFirst` by default.
+    /// Precedence if both the resource and the environment set a value; `EnvFirst` by default.
     #[serde(skip_serializing_if = "EnvPrecedence::is_absent")]
     pub precedence: EnvPrecedence,
-    /// Whether variables of one signal, such as traces, apply; they do by default.
+    /// Apply variables of one signal, such as traces; on by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_signal_overrides: Option<bool>,
 }
 
 open_enum! {
-    /// Whether variables of the environment are looked at.
+    /// Reading of environment variables.
     EnvMode { Disabled = "Disabled", Optional = "Optional", Required = "Required" }
 }
 
 open_enum! {
-    /// What counts where both say something.
+    /// Precedence if both the resource and the environment set a value.
     EnvPrecedence { ExplicitFirst = "ExplicitFirst", EnvFirst = "EnvFirst" }
 }
 
-/// What the control plane reports about a MeshOpenTelemetryBackend, and about policies that refer to one.
+/// Status of a MeshOpenTelemetryBackend and of policies that refer to one, set by the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conditions {
-    /// What the control plane found out, one entry per fact.
+    /// Conditions reported by the control plane, one entry per fact.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
 open_enum! {
-    /// What telemetry may be sent to.
+    /// Kinds that telemetry may be sent to.
     BackendKind { MeshOpenTelemetryBackend = "MeshOpenTelemetryBackend" }
 }
 

@@ -1,4 +1,4 @@
-//! Which traffic may leave the mesh.
+//! Traffic that may leave the mesh.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,22 +20,23 @@ mod addresses;
 
 pub use addresses::Addresses;
 
-/// What the applications of the selected proxies may reach outside of the mesh, without a resource for it.
+/// Destinations outside of the mesh that the applications of the selected proxies may call without a resource
+/// for them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshPassthrough {
     /// The proxies that traffic may leave the mesh through; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
-    /// Which traffic may leave the mesh.
+    /// Traffic that may leave the mesh.
     pub default: Conf,
 }
 
-/// What is let through.
+/// Traffic that may leave the mesh.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// Whether all, no or only matching traffic passes; `Matched` by default.
+    /// Extent of the passthrough: all, no or only matching traffic; `Matched` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passthrough_mode: Option<PassthroughMode>,
     /// Traffic to allow in addition to what less specific policies allow; applies to `Matched` only.
@@ -44,7 +45,7 @@ pub struct Conf {
 }
 
 open_enum! {
-    /// How much is let through.
+    /// Extent of the passthrough.
     PassthroughMode { All = "All", Matched = "Matched", None = "None" }
 }
 
@@ -52,7 +53,7 @@ open_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Match {
-    /// Whether `value` is a domain, an IP address or a CIDR range.
+    /// Type of `value`: a domain, an IP address or a CIDR range.
     #[serde(rename = "type", skip_serializing_if = "MatchType::is_absent")]
     pub type_: MatchType,
     /// The destination, such as `api.example.com`, `*.example.com`, `192.0.2.7` or `192.0.2.0/24`.
@@ -61,7 +62,7 @@ pub struct Match {
     /// The port; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u32>,
-    /// What applications speak with the destination; `tcp` by default.
+    /// Protocol between applications and the destination; `tcp` by default.
     #[serde(skip_serializing_if = "MatchProtocol::is_absent")]
     pub protocol: MatchProtocol,
 }
@@ -72,7 +73,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// What is spoken.
+    /// Protocol of a destination.
     MatchProtocol {
         Tcp = "tcp",
         Tls = "tls",
@@ -84,7 +85,7 @@ open_enum! {
 }
 
 impl MatchProtocol {
-    /// Whether single requests are looked at.
+    /// True if Envoy reads single requests.
     pub fn is_http(&self) -> bool {
         matches!(self, MatchProtocol::Grpc | MatchProtocol::Http | MatchProtocol::Http2)
     }

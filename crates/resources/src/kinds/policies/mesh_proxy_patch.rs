@@ -63,15 +63,15 @@ pub struct Modification {
     pub virtual_host: Option<Change<VirtualHostMatch>>,
 }
 
-/// What is done to which Envoy resources.
+/// Operation, and the Envoy resources that it changes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(bound = "M: JsonSchema + Matched", extend("required" = M::REQUIRED))]
+#[schemars(bound = "M: JsonSchema + PatchMatch", extend("required" = M::REQUIRED))]
 pub struct Change<M> {
-    /// Which Envoy resources are changed; all by default.
+    /// Match of the Envoy resources to change; all by default.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub match_: Option<M>,
-    /// What is done.
+    /// Operation on the matching resources.
     #[serde(default)]
     #[schemars(extend("enum" = M::OPERATIONS))]
     pub operation: Operation,
@@ -84,7 +84,7 @@ pub struct Change<M> {
 }
 
 open_enum! {
-    /// What is done; filters stand in an order, so there is more than one way to add them.
+    /// Operation on the matching resources; filters are ordered, so they can be added in several ways.
     Operation {
         Add = "Add",
         Remove = "Remove",
@@ -96,31 +96,31 @@ open_enum! {
     }
 }
 
-/// What a change of one sort of Envoy resources is like.
-pub trait Matched {
+/// Constraints on changes of one sort of Envoy resources.
+pub trait PatchMatch {
     /// The operations it may be.
     const OPERATIONS: &'static [&'static str] = &["Add", "Remove", "Patch"];
     const REQUIRED: &'static [&'static str] = &["operation"];
 }
 
-impl Matched for ClusterMatch {}
+impl PatchMatch for ClusterMatch {}
 
-impl Matched for ListenerMatch {}
+impl PatchMatch for ListenerMatch {}
 
-impl Matched for FilterMatch {
+impl PatchMatch for FilterMatch {
     const OPERATIONS: &'static [&'static str] =
         &["Remove", "Patch", "AddFirst", "AddBefore", "AddAfter", "AddLast"];
 }
 
-impl Matched for VirtualHostMatch {
+impl PatchMatch for VirtualHostMatch {
     const REQUIRED: &'static [&'static str] = &["match", "operation"];
 }
 
-/// Which clusters; `origin` is the component that made the resource.
+/// Match of clusters; `origin` is the component that made the resource.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterMatch {
-    /// What made the cluster, such as `inbound` or `outbound`.
+    /// Component that made the cluster, such as `inbound` or `outbound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// The cluster's name.
@@ -128,11 +128,11 @@ pub struct ClusterMatch {
     pub name: Option<String>,
 }
 
-/// Which listeners; `tags` are those in the listener's `io.kuma.tags` metadata.
+/// Match of listeners; `tags` are those in the listener's `io.kuma.tags` metadata.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerMatch {
-    /// What made the listener, such as `inbound` or `outbound`.
+    /// Component that made the listener, such as `inbound` or `outbound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// The listener's name.
@@ -143,11 +143,11 @@ pub struct ListenerMatch {
     pub tags: Option<BTreeMap<String, String>>,
 }
 
-/// Which network or HTTP filters, in which listeners.
+/// Match of network or HTTP filters, and of their listeners.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FilterMatch {
-    /// What made the listener of the filter, such as `inbound` or `outbound`.
+    /// Component that made the listener of the filter, such as `inbound` or `outbound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// The filter's name, such as `envoy.filters.http.router`.
@@ -161,11 +161,11 @@ pub struct FilterMatch {
     pub listener_tags: Option<BTreeMap<String, String>>,
 }
 
-/// Which virtual hosts, in which route configurations.
+/// Match of virtual hosts, and of their route configurations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualHostMatch {
-    /// What made the listener of the virtual host, such as `inbound` or `outbound`.
+    /// Component that made the listener of the virtual host, such as `inbound` or `outbound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// The virtual host's name.
@@ -181,7 +181,7 @@ pub struct VirtualHostMatch {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["op", "path"]))]
 pub struct JsonPatch {
-    /// What the step does.
+    /// Operation of the step.
     pub op: JsonPatchOp,
     /// The place that is changed, as a JSON pointer such as `/connectTimeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,7 +200,7 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D:
 }
 
 open_enum! {
-    /// What a step does.
+    /// Operation of a step.
     JsonPatchOp { Add = "add", Remove = "remove", Replace = "replace", Move = "move", Copy = "copy" }
 }
 

@@ -1,4 +1,4 @@
-//! How much traffic a proxy lets through to its application.
+//! Limits of the traffic that a proxy passes to its application.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::kinds::{
     checks,
     directions::Directions,
-    entry::{Described, Entry, InEntry, InRule, Rule},
+    entry::{Entry, EntryDescription, InEntry, InRule, Rule},
     target_ref::{Allowed, Match, TargetRef},
 };
 use crate::{
@@ -77,7 +77,7 @@ pub struct LocalHttp {
     /// Switch the limit off, also one of a less specific policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
-    /// How many requests are let through.
+    /// Limit of requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_rate: Option<Rate>,
     /// The answer to requests over the limit.
@@ -92,7 +92,7 @@ pub struct LocalTcp {
     /// Switch the limit off, also one of a less specific policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
-    /// How many new connections are let through.
+    /// Limit of new connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection_rate: Option<Rate>,
 }
@@ -135,12 +135,12 @@ pub struct Headers {
 }
 
 impl InEntry for Conf {
-    const ENTRY: Described =
-        Described { name: "Entry", about: "The limits of traffic from or to what a reference names." };
+    const ENTRY: EntryDescription =
+        EntryDescription { name: "Entry", about: "The limits of traffic from or to what a reference names." };
 }
 
 impl InRule for Conf {
-    const RULE: Described = Described {
+    const RULE: EntryDescription = EntryDescription {
         name: "Rule",
         about: "The limits of incoming traffic, optionally only of certain clients.",
     };
@@ -201,7 +201,7 @@ impl LocalHttp {
     }
 }
 
-/// Whether Envoy takes the status as an answer to what is over a limit.
+/// True for statuses with which Envoy can answer requests over a limit.
 pub fn is_known(status: u32) -> bool {
     STATUSES.iter().any(|known| known.contains(&status))
 }

@@ -1,11 +1,11 @@
-//! What is tried again when it fails.
+//! Retries of failed requests and connections.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::{
     checks,
-    entry::{Described, Entry, InEntry},
+    entry::{Entry, EntryDescription, InEntry},
     target_ref::{self, Allowed, TargetRef, TargetRefKind as K},
 };
 use crate::{
@@ -52,11 +52,11 @@ pub struct Conf {
     pub grpc: Option<Grpc>,
 }
 
-/// How often a connection is attempted.
+/// Attempts to connect.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tcp {
-    /// How often the proxy tries to connect, the first time included; 1 by default.
+    /// Number of attempts to connect, the first included; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connect_attempt: Option<u32>,
 }
@@ -65,7 +65,7 @@ pub struct Tcp {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Http {
-    /// How often a request is retried; 1 by default.
+    /// Number of retries of a request; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_retries: Option<u32>,
     /// The timeout of each try; that of the whole request by default.
@@ -77,7 +77,7 @@ pub struct Http {
     /// The time between two tries where the server says how long to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limited_back_off: Option<RateLimitedBackOff>,
-    /// What is retried: conditions such as `5xx`, methods (`HttpMethodGet`) and status codes (`503`); by
+    /// Reasons for a retry: conditions such as `5xx`, methods (`HttpMethodGet`) and status codes (`503`); by
     /// default gateway errors, failures to connect and refused streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<String>>")]
@@ -88,10 +88,10 @@ pub struct Http {
     /// Only requests with one of these headers are retried; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retriable_request_headers: Option<Vec<HeaderMatch>>,
-    /// Which endpoints a retry avoids; none by default.
+    /// Endpoints that a retry avoids; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_selection: Option<Vec<Predicate>>,
-    /// How often another endpoint is picked before one that is to be avoided is used; 1 by default.
+    /// Number of attempts to pick another endpoint before one that is to be avoided is used; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_selection_max_attempts: Option<i64>,
 }
@@ -100,7 +100,7 @@ pub struct Http {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Grpc {
-    /// How often a call is retried; 1 by default.
+    /// Number of retries of a call; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub num_retries: Option<u32>,
     /// The timeout of each try; that of the whole call by default.
@@ -149,18 +149,18 @@ pub struct ResetHeader {
     /// The header's name, in lower case.
     #[schemars(length(min = 1, max = 256), extend("pattern" = shape::HEADER_NAME))]
     pub name: String,
-    /// Whether the header holds a number of seconds or a Unix timestamp.
+    /// Format of the header: a number of seconds or a Unix timestamp.
     pub format: RateLimitFormat,
 }
 
 crate::kinds::open_enum::open_enum! {
-    /// Whether a header holds a span of time or a point in time.
+    /// Format of a header: a span of time or a point in time.
     RateLimitFormat { Seconds = "Seconds", UnixTimestamp = "UnixTimestamp" }
 }
 
 impl InEntry for Conf {
-    const ENTRY: Described =
-        Described { name: "ToEntry", about: "The retries of traffic to what a reference names." };
+    const ENTRY: EntryDescription =
+        EntryDescription { name: "ToEntry", about: "The retries of traffic to what a reference names." };
 }
 
 impl Conf {

@@ -1,11 +1,11 @@
-//! Where TCP connections go.
+//! Routes of TCP connections.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::{
     checks,
-    entry::{Always, Described, InRule},
+    entry::{Always, EntryDescription, InRule},
     target_ref::{self, Allowed, BackendRef, TargetRef, TargetRefKind as K},
 };
 use crate::{
@@ -36,7 +36,7 @@ pub struct MeshTCPRoute {
 pub struct ToEntry {
     /// The service that applications connect to.
     pub target_ref: TargetRef,
-    /// Where the connections go; at most one rule.
+    /// Destinations of the connections; at most one rule.
     #[schemars(length(max = 1))]
     pub rules: Vec<Always<RuleConf>>,
 }
@@ -45,13 +45,14 @@ pub struct ToEntry {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RuleConf {
-    /// Where the connections go, by weight.
+    /// Destinations of the connections, by weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_refs: Option<Vec<BackendRef>>,
 }
 
 impl InRule for RuleConf {
-    const RULE: Described = Described { name: "Rule", about: "What happens to every connection." };
+    const RULE: EntryDescription =
+        EntryDescription { name: "Rule", about: "What happens to every connection." };
     const REQUIRED: &'static [&'static str] = &["default"];
 }
 

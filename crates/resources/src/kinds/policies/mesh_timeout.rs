@@ -1,4 +1,4 @@
-//! How long proxies wait.
+//! Timeouts of proxies.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::kinds::{
     checks,
     directions::Directions,
-    entry::{Described, Entry, InEntry, InRule, Rule},
+    entry::{Entry, EntryDescription, InEntry, InRule, Rule},
     target_ref::{self, Allowed, Match, TargetRef, TargetRefKind as K},
 };
 use crate::{
@@ -42,10 +42,10 @@ pub struct MeshTimeout {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// How long connecting may take; 5s by default.
+    /// Longest time for connecting; 5s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection_timeout: Option<GoDuration>,
-    /// How long a connection may be without traffic before it is closed; 1h by default.
+    /// Longest time without traffic before a connection is closed; 1h by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<GoDuration>,
     /// Timeouts of HTTP and gRPC requests.
@@ -57,30 +57,32 @@ pub struct Conf {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Http {
-    /// How long the whole response may take; 15s by default, 0 switches the timeout off.
+    /// Longest time for the whole response; 15s by default, 0 switches the timeout off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<GoDuration>,
-    /// How long a request may be without traffic in either direction; 30m by default.
+    /// Longest time of a request without traffic in either direction; 30m by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_idle_timeout: Option<GoDuration>,
-    /// How long a stream may live at most; unlimited by default.
+    /// Longest life of a stream; unlimited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_stream_duration: Option<GoDuration>,
-    /// How long a connection may live at most, idle or not; unlimited by default.
+    /// Longest life of a connection, idle or not; unlimited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connection_duration: Option<GoDuration>,
-    /// How long a client may take to send all request headers; unlimited by default.
+    /// Longest time for a client to send all request headers; unlimited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_headers_timeout: Option<GoDuration>,
 }
 
 impl InEntry for Conf {
-    const ENTRY: Described =
-        Described { name: "Entry", about: "The timeouts of traffic to or from what a reference names." };
+    const ENTRY: EntryDescription = EntryDescription {
+        name: "Entry",
+        about: "The timeouts of traffic to or from what a reference names.",
+    };
 }
 
 impl InRule for Conf {
-    const RULE: Described = Described {
+    const RULE: EntryDescription = EntryDescription {
         name: "Rule",
         about: "The timeouts of incoming traffic, optionally only of certain clients.",
     };

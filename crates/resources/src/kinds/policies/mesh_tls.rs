@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::{
     checks,
-    entry::{Always, Described, Entry, InEntry, InRule},
+    entry::{Always, Entry, EntryDescription, InEntry, InRule},
     open_enum::{OpenEnum, open_enum},
     target_ref::{self, Allowed, TargetRef, TargetRefKind as K},
     tls::{TlsCipher, Version},
@@ -31,7 +31,7 @@ pub struct MeshTLS {
     pub rules: Vec<Always<Conf>>,
 }
 
-/// Who is served, and how connections are secured.
+/// Clients that are served, and the TLS settings of connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
@@ -42,25 +42,25 @@ pub struct Conf {
     /// The ciphers of TLS 1.2 and older versions; only a policy for the whole mesh may set them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_ciphers: Option<Vec<TlsCipher>>,
-    /// Whether clients without a certificate are served (`Permissive`) or not (`Strict`); that of the mesh by
-    /// default.
+    /// Treatment of clients without a certificate: served (`Permissive`) or not (`Strict`); that of the mesh
+    /// by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["Permissive", "Strict"]))]
     pub mode: Option<Mode>,
 }
 
 open_enum! {
-    /// Whether an inbound also serves clients without a certificate of the mesh.
+    /// Treatment of clients without a certificate of the mesh.
     Mode { Strict = "Strict", Permissive = "Permissive" }
 }
 
 impl InEntry for Conf {
-    const ENTRY: Described =
-        Described { name: "Entry", about: "The TLS of traffic from what a reference names." };
+    const ENTRY: EntryDescription =
+        EntryDescription { name: "Entry", about: "The TLS of traffic from what a reference names." };
 }
 
 impl InRule for Conf {
-    const RULE: Described = Described { name: "Rule", about: "The TLS of incoming traffic." };
+    const RULE: EntryDescription = EntryDescription { name: "Rule", about: "The TLS of incoming traffic." };
 }
 
 impl Conf {
@@ -186,7 +186,8 @@ mod tests {
             "tlsVersion": {"min": "TLS15", "max": "TLS16"}, "tlsCiphers": ["NotExistingCipher"], "mode": "NotExistingMode"
         });
         let versions = r#"must be one of ["TLSAuto", "TLS10", "TLS11", "TLS12", "TLS13"]"#;
-        let (min, max) = (format!(r#""min" {versions}"#), format!(r#""max" {versions}"#));
+        let min = format!(r#""min" {versions}"#);
+        let max = format!(r#""max" {versions}"#);
         violations(
             json!({"from": [{"targetRef": {"kind": "MeshService", "name": "a"}, "default": wrong}]}),
             &[

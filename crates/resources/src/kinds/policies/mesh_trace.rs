@@ -1,4 +1,4 @@
-//! Which requests are traced, and where the spans go.
+//! Sampling of traces, and the backends of spans.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,19 +25,19 @@ pub struct MeshTrace {
     /// The proxies that trace requests; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
-    /// Which requests are traced, and where spans go.
+    /// Sampling of traces, and the backends of spans.
     pub default: Conf,
 }
 
-/// Where spans go, how many of them, and what they carry.
+/// Backends of spans, their sampling, and their tags.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// Where spans go; at most one backend. An empty list switches tracing off.
+    /// Backends of spans; at most one. An empty list switches tracing off.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1))]
     pub backends: Option<Vec<Backend>>,
-    /// How many requests are traced; all by default.
+    /// Share of requests that are traced; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
     /// Tags of each span, in addition to mesh, zone and workload.
@@ -46,16 +46,16 @@ pub struct Conf {
 }
 
 open_enum! {
-    /// What takes spans.
+    /// Type of the receiver of spans.
     BackendType { Zipkin = "Zipkin", Datadog = "Datadog", OpenTelemetry = "OpenTelemetry" }
 }
 
-/// Where spans go; the field of its type is given.
+/// Receiver of spans; the field of its type is given.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Backend {
-    /// What receives spans; the field of this name has its settings.
+    /// Type of the receiver; the field of this name has its settings.
     #[serde(rename = "type", skip_serializing_if = "BackendType::is_absent")]
     pub type_: BackendType,
     /// Settings of type `Zipkin`.
@@ -70,7 +70,7 @@ pub struct Backend {
 }
 
 open_enum! {
-    /// How spans are written for Zipkin.
+    /// Encoding of spans for Zipkin.
     ApiVersion { HttpJson = "httpJson", HttpProto = "httpProto" }
 }
 
@@ -84,7 +84,7 @@ pub struct Zipkin {
     /// Make trace IDs of 128 bits; 64 bits by default.
     #[serde(skip_serializing_if = "Option::is_none", rename = "traceId128bit")]
     pub trace_id_128bit: Option<bool>,
-    /// How spans are encoded; `httpJson` by default.
+    /// Encoding of spans; `httpJson` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<ApiVersion>,
     /// Let client and server share one span; on by default.
@@ -117,7 +117,7 @@ pub struct OpenTelemetry {
     pub backend_ref: Option<BackendRef>,
 }
 
-/// How many requests are traced, in percent.
+/// Share of requests that are traced, in percent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sampling {
@@ -132,7 +132,7 @@ pub struct Sampling {
     pub random: Option<IntOrString>,
 }
 
-/// What every span carries: a text, or a header of the request.
+/// Tag of every span: a text, or a header of the request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]

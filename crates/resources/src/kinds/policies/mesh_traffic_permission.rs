@@ -1,11 +1,11 @@
-//! Who may call whom.
+//! Permissions of clients to call proxies.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use crate::kinds::{
     checks,
-    entry::{Always, Described, Entry, InEntry, InRule},
+    entry::{Always, Entry, EntryDescription, InEntry, InRule},
     open_enum::open_enum,
     target_ref::{self, Allowed, Match, TargetRef, TargetRefKind as K},
 };
@@ -21,10 +21,10 @@ pub struct MeshTrafficPermission {
     /// The proxies that clients call; all of the mesh by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_ref: Option<TargetRef>,
-    /// Which clients are allowed, by the identity in their certificate.
+    /// Clients that are allowed, by the identity in their certificate.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Always<RuleConf>>,
-    /// Which clients are allowed, by their tags; deprecated, use `rules`.
+    /// Clients that are allowed, by their tags; deprecated, use `rules`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<Entry<Conf>>,
 }
@@ -48,7 +48,7 @@ pub struct RuleConf {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {
-    /// What happens to the traffic of these clients.
+    /// Action on the traffic of these clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
 }
@@ -59,12 +59,12 @@ open_enum! {
 }
 
 impl InEntry for Conf {
-    const ENTRY: Described =
-        Described { name: "FromEntry", about: "What happens to traffic by the tags of the client." };
+    const ENTRY: EntryDescription =
+        EntryDescription { name: "FromEntry", about: "What happens to traffic by the tags of the client." };
 }
 
 impl InRule for RuleConf {
-    const RULE: Described = Described {
+    const RULE: EntryDescription = EntryDescription {
         name: "Rule",
         about: "What happens to traffic by the identity in the client's certificate.",
     };

@@ -21,7 +21,7 @@ mod validation;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Dataplane {
-    /// Where the proxy listens, what it serves and what it calls.
+    /// Addresses of the proxy, its inbounds and its outbounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub networking: Option<Networking>,
     /// Kept and without effect; MeshMetric replaces it.
@@ -51,10 +51,10 @@ pub struct Networking {
     /// Services that the application calls at local addresses, where traffic is not redirected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outbound: Vec<Outbound>,
-    /// How traffic is redirected to the proxy without changes to the application.
+    /// Redirection of traffic to the proxy without changes to the application.
     #[serde(skip_serializing_if = "Option::is_none", alias = "transparent_proxying")]
     pub transparent_proxying: Option<TransparentProxying>,
-    /// Where Envoy serves its admin API.
+    /// Envoy's admin API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin: Option<EnvoyAdmin>,
     /// Listeners of a proxy that serves a whole zone; kept and without effect.
@@ -84,37 +84,37 @@ pub struct Inbound {
     /// Tags of the inbound; `kuma.io/service` names the service, `kuma.io/protocol` the protocol.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
-    /// What the application speaks: `tcp`, `http`, `http2`, `grpc` or `kafka`; `tcp` by default.
+    /// Protocol of the application: `tcp`, `http`, `http2`, `grpc` or `kafka`; `tcp` by default.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub protocol: String,
     /// Deprecated, use `state`: whether the application is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// How Envoy checks whether the application is alive; not checked by default.
+    /// Envoy's checks of the application; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_probe: Option<ServiceProbe>,
-    /// Whether the inbound gets traffic; `Ready` by default.
+    /// State of the inbound: only `Ready`, the default, gets traffic.
     #[serde(skip_serializing_if = "is_default")]
     pub state: InboundState,
 }
 
-/// Whether an inbound takes traffic; the older spelling of [`InboundState`].
+/// Health of an inbound; the older spelling of [`InboundState`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Health {
-    /// Whether the inbound gets traffic.
+    /// Set if the inbound gets traffic.
     #[serde(skip_serializing_if = "is_default")]
     pub ready: bool,
 }
 
-/// How the proxy finds out whether the application lives.
+/// Checks of the application by the proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceProbe {
     /// The time between two checks; `dpServer.hds.checkDefaults.interval` of the control plane by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<ProtoDuration>,
-    /// How long a check may take; `dpServer.hds.checkDefaults.timeout` of the control plane by default.
+    /// Timeout of a check; `dpServer.hds.checkDefaults.timeout` of the control plane by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<ProtoDuration>,
     /// Failed checks in a row that make the inbound not ready; set by the control plane's configuration by
@@ -143,7 +143,7 @@ pub struct ServiceProbe {
 pub struct TcpProbe {}
 
 proto_enum! {
-    /// Whether an inbound takes traffic.
+    /// State of an inbound.
     pub enum InboundState { Ready = "Ready", NotReady = "NotReady", Ignored = "Ignored" }
 }
 
@@ -193,18 +193,18 @@ pub struct Gateway {
     /// Tags of the gateway; `kuma.io/service` names it.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
-    /// Whether another program beside the proxy (`DELEGATED`, the default) or the proxy itself is the
-    /// gateway; `BUILTIN` is not supported.
+    /// Type of the gateway: another program beside the proxy (`DELEGATED`, the default) or the proxy itself;
+    /// `BUILTIN` is not supported.
     #[serde(rename = "type", skip_serializing_if = "is_default")]
     pub kind: GatewayType,
 }
 
 proto_enum! {
-    /// Whether a gateway is another program beside the proxy or the proxy itself.
+    /// Type of a gateway: another program beside the proxy, or the proxy itself.
     pub enum GatewayType { Delegated = "DELEGATED", Builtin = "BUILTIN" }
 }
 
-/// How traffic is redirected to the proxy without the application knowing.
+/// Redirection of traffic to the proxy without changes to the application.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TransparentProxying {
@@ -228,7 +228,7 @@ pub struct TransparentProxying {
     /// The only services, by `kuma.io/service`, that the proxy is configured for; all by default.
     #[serde(skip_serializing_if = "Vec::is_empty", alias = "reachable_services")]
     pub reachable_services: Vec<String>,
-    /// Which IP versions are redirected; both by default.
+    /// IP versions to redirect; both by default.
     #[serde(skip_serializing_if = "is_default", alias = "ip_family_mode")]
     pub ip_family_mode: IpFamilyMode,
     /// The only destinations that the proxy is configured for; all by default.
@@ -237,7 +237,7 @@ pub struct TransparentProxying {
 }
 
 proto_enum! {
-    /// Which versions of IP are redirected.
+    /// IP versions to redirect.
     pub enum IpFamilyMode { UnSpecified = "UnSpecified", DualStack = "DualStack", IPv4 = "IPv4", IPv6 = "IPv6" }
 }
 
@@ -275,7 +275,7 @@ pub struct ReachableBackendRef {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Listener {
-    /// What the listener is for.
+    /// Purpose of the listener.
     #[serde(rename = "type", skip_serializing_if = "is_default")]
     pub kind: ListenerType,
     /// The address at which the proxy listens.
@@ -287,18 +287,18 @@ pub struct Listener {
     /// A name that policies refer to.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Whether the listener gets traffic; `Ready` by default.
+    /// State of the listener: only `Ready`, the default, gets traffic.
     #[serde(skip_serializing_if = "is_default")]
     pub state: ListenerState,
 }
 
 proto_enum! {
-    /// What a listener of a zone proxy is for.
+    /// Purpose of a listener of a zone proxy.
     pub enum ListenerType { Unspecified = "Unspecified", ZoneIngress = "ZoneIngress", ZoneEgress = "ZoneEgress" }
 }
 
 proto_enum! {
-    /// Whether a listener of a zone proxy takes traffic.
+    /// State of a listener of a zone proxy.
     pub enum ListenerState { Ready = "Ready", NotReady = "NotReady" }
 }
 
@@ -348,7 +348,7 @@ impl Dataplane {
 }
 
 impl Inbound {
-    /// How policies and KRIs name the inbound: its name, or else its port.
+    /// Name of the inbound in policies and KRIs: its name, or else its port.
     pub fn section_name(&self) -> String {
         section::name_or_port(Some(&self.name), self.port)
     }
@@ -370,7 +370,7 @@ impl Inbound {
 }
 
 impl Listener {
-    /// How policies and KRIs name the listener: its name, or else its port.
+    /// Name of the listener in policies and KRIs: its name, or else its port.
     pub fn section_name(&self) -> String {
         section::name_or_port(Some(&self.name), self.port)
     }

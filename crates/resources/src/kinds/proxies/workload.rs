@@ -11,15 +11,15 @@ const MAX_NAME: usize = 253;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Workload {}
 
-/// What the control plane reports about a workload.
+/// Status of a workload, set by the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadStatus {
-    /// How many proxies the workload has.
+    /// Number of the workload's proxies.
     pub dataplane_proxies: Proxies,
 }
 
-/// How many proxies the workload has.
+/// Number of a workload's proxies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(rename = "WorkloadProxies")]

@@ -19,12 +19,12 @@ pub struct ZoneEgress {
     /// The zone that the proxy runs in; set by the control plane.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub zone: String,
-    /// Where the proxy listens.
+    /// Addresses of the proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub networking: Option<ZoneEgressNetworking>,
 }
 
-/// Where a zone egress listens.
+/// Addresses of a zone egress.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneEgressNetworking {
@@ -34,7 +34,7 @@ pub struct ZoneEgressNetworking {
     /// The port at which the proxy listens.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub port: u32,
-    /// Where Envoy serves its admin API.
+    /// Envoy's admin API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin: Option<EnvoyAdmin>,
 }

@@ -18,15 +18,15 @@ pub struct ZoneIngress {
     /// The zone that the proxy runs in; set by the control plane.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub zone: String,
-    /// Where the proxy listens, and where other zones reach it.
+    /// Addresses of the proxy: its own, and the one for other zones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub networking: Option<ZoneIngressNetworking>,
-    /// What other zones can call through this proxy; set by the control plane.
+    /// Services that other zones can call through this proxy; set by the control plane.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub available_services: Vec<AvailableService>,
 }
 
-/// Where a zone ingress listens, and where other zones find it.
+/// Addresses of a zone ingress: its own, and the one for other zones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneIngressNetworking {
@@ -42,12 +42,12 @@ pub struct ZoneIngressNetworking {
     /// The port at which other zones reach the proxy.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub advertised_port: u32,
-    /// Where Envoy serves its admin API.
+    /// Envoy's admin API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin: Option<EnvoyAdmin>,
 }
 
-/// Where a proxy's Envoy serves its admin API.
+/// Settings of the admin API of a proxy's Envoy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyAdmin {
@@ -63,13 +63,13 @@ pub struct AvailableService {
     /// The tags of the instances.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
-    /// How many instances have these tags.
+    /// Number of instances with these tags.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "number")]
     pub instances: u32,
     /// The mesh of the instances.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mesh: String,
-    /// Whether the service is outside the mesh.
+    /// Set for services outside the mesh.
     #[serde(skip_serializing_if = "is_default")]
     pub external_service: bool,
 }
@@ -106,7 +106,8 @@ impl ZoneIngressNetworking {
                 || admin.port == self.advertised_port && tags::overlaps_loopback(&self.advertised_address);
             found.require(!taken, path.field("admin").field("port"), "must differ from port");
         }
-        let (address, port) = (path.field("advertisedAddress"), path.field("advertisedPort"));
+        let address = path.field("advertisedAddress");
+        let port = path.field("advertisedPort");
         if self.advertised_address.is_empty() && self.advertised_port != 0 {
             found.add(&address, "has to be defined with advertisedPort");
         }

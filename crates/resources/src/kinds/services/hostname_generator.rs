@@ -28,7 +28,7 @@ pub struct HostnameGenerator {
     pub extension: Option<Extension>,
 }
 
-/// Which services get host names: one kind, and of it those with the labels.
+/// Selection of services that get host names: one kind, and of it those with the labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostnameSelector {
@@ -65,7 +65,7 @@ pub struct Extension {
     pub config: Option<serde_json::Value>,
 }
 
-/// What a template can say about a service.
+/// Parameters of a host name's template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostnameData {
     pub name: String,
@@ -76,7 +76,7 @@ pub struct HostnameData {
     pub labels: Labels,
 }
 
-/// Why a service has no host name.
+/// Reason that a service has no host name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostnameError {
     #[error("failed compiling gotemplate error={0:?}")]
@@ -119,7 +119,7 @@ impl HostnameData {
 }
 
 impl HostnameGenerator {
-    /// Whether the generator is for a resource.
+    /// True if the generator selects the resource.
     pub fn selects(&self, resource: &Resource) -> bool {
         let selector = match resource.kind() {
             Kind::MeshService => &self.selector.mesh_service,

@@ -32,7 +32,7 @@ pub struct MeshExternalService {
     /// A plugin that resolves the endpoints; `endpoints` and `tls` are not checked then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extension: Option<Extension>,
-    /// Where the service is.
+    /// Addresses of the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoints: Option<Vec<Endpoint>>,
     /// TLS that the proxy originates; without it the proxy sends what the application sends.
@@ -40,18 +40,18 @@ pub struct MeshExternalService {
     pub tls: Option<Tls>,
 }
 
-/// Which traffic of the applications goes to the service.
+/// Traffic of the applications that goes to the service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["port"]))]
 pub struct Match {
-    /// How the service gets its hostnames: `HostnameGenerator`.
+    /// Source of the service's hostnames: `HostnameGenerator`.
     #[serde(rename = "type")]
     pub type_: MatchType,
     /// The port at which applications call the service.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u32,
-    /// What applications speak with the service; `tcp` by default.
+    /// Protocol between applications and the service; `tcp` by default.
     #[schemars(extend("enum" = MATCH_PROTOCOLS))]
     pub protocol: Protocol,
     /// The server names by which proxies reach this port at a zone egress; clients use the first, servers accept
@@ -99,23 +99,23 @@ pub struct Endpoint {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tls {
-    /// Whether the proxy originates TLS; off by default.
+    /// Let the proxy originate TLS; off by default.
     pub enabled: bool,
     /// The TLS versions that the proxy offers; left to Envoy by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
     /// Let the server renegotiate TLS, which is insecure; off by default.
     pub allow_renegotiation: bool,
-    /// How the server's certificate is verified.
+    /// Verification of the server's certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
 }
 
-/// What the certificate of the service must show, and which one the proxy presents.
+/// Verification of the service's certificate, and the certificate that the proxy presents.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Verification {
-    /// What is verified; authority and name (`Secured`) by default.
+    /// Parts to verify; authority and name (`Secured`) by default.
     #[serde(skip_serializing_if = "VerificationMode::is_absent")]
     #[schemars(extend("enum" = ["SkipSAN", "SkipCA", "Secured", "SkipAll"]))]
     pub mode: VerificationMode,
@@ -137,7 +137,7 @@ pub struct Verification {
 }
 
 open_enum! {
-    /// Which parts of the verification are skipped.
+    /// Parts of the verification to skip.
     VerificationMode { SkipSan = "SkipSAN", SkipCa = "SkipCA", SkipAll = "SkipAll", Secured = "Secured" }
 }
 
@@ -146,7 +146,7 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["value"]))]
 pub struct SanMatch {
-    /// How the name is compared; `Exact` by default.
+    /// Comparison of the name; `Exact` by default.
     #[serde(rename = "type")]
     #[schemars(extend("enum" = ["Exact", "Prefix"]))]
     pub type_: SanMatchType,
@@ -155,7 +155,7 @@ pub struct SanMatch {
 }
 
 open_enum! {
-    /// How a name is compared.
+    /// Comparison of a name.
     SanMatchType { Prefix = "Prefix", Exact = "Exact" }
 }
 
@@ -174,7 +174,7 @@ pub struct DataSource {
     pub inline_string: Option<String>,
 }
 
-/// What the control plane reports about a MeshExternalService.
+/// Status of a MeshExternalService, set by the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshExternalServiceStatus {
@@ -183,7 +183,7 @@ pub struct MeshExternalServiceStatus {
     /// Hostnames of the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Address>,
-    /// What became of each HostnameGenerator that selects the service.
+    /// Result of each HostnameGenerator that selects the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hostname_generators: Vec<HostnameGeneratorStatus>,
 }

@@ -24,7 +24,7 @@ pub struct MeshMultiZoneService {
     pub ports: Vec<Port>,
 }
 
-/// Which MeshServices belong together.
+/// Selection of the MeshServices that belong together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["meshService"]))]
@@ -34,7 +34,7 @@ pub struct MultiZoneSelector {
     pub mesh_service: LabelSelector,
 }
 
-/// What the control plane reports about a MeshMultiZoneService.
+/// Status of a MeshMultiZoneService, set by the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshMultiZoneServiceStatus {
@@ -47,10 +47,10 @@ pub struct MeshMultiZoneServiceStatus {
     /// The MeshServices that the selector matches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mesh_services: Vec<MatchedMeshService>,
-    /// What became of each HostnameGenerator that selects the service.
+    /// Result of each HostnameGenerator that selects the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hostname_generators: Vec<HostnameGeneratorStatus>,
-    /// What the control plane found out, one entry per fact.
+    /// Conditions reported by the control plane, one entry per fact.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_with_target_port_and_snis_is_valid_and_survives_a_round_trip() {
+    fn an_example_with_target_port_and_snis_survives_a_round_trip() {
         let spec = json!({
             "selector": {"meshService": {"matchLabels": {
                 "k8s.kuma.io/namespace": "mzmsconnectivity", "kuma.io/display-name": "test-server"}}},

@@ -18,7 +18,7 @@ use crate::{Path, Schema, Subject, Violations, naming::section};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshService {
-    /// Whether at least one endpoint is healthy; set by the control plane.
+    /// Availability of the service: `Available` with at least one healthy endpoint; set by the control plane.
     #[serde(skip_serializing_if = "State::is_absent")]
     pub state: State,
     /// The Dataplanes that serve it.
@@ -32,11 +32,12 @@ pub struct MeshService {
 }
 
 open_enum! {
-    /// Whether at least one endpoint is healthy; other zones send no traffic to an unavailable service.
+    /// Availability: needs at least one healthy endpoint; other zones send no traffic to an unavailable
+    /// service.
     State { Available = "Available", Unavailable = "Unavailable" }
 }
 
-/// How the service's Dataplanes are chosen; at most one of the three ways.
+/// Selection of the service's Dataplanes, in at most one of the three ways.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSelector {
@@ -82,7 +83,7 @@ pub struct Port {
     /// The inbound's port by number or name; a port without a target matches no inbound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_port: Option<IntOrString>,
-    /// What the service speaks at this port: `grpc`, `http`, `http2`, `kafka` or `tcp`, which is the default.
+    /// Protocol of this port: `grpc`, `http`, `http2`, `kafka` or `tcp`, which is the default.
     // An empty word is not the same as none. Kuma's schema takes any.
     #[serde(default = "default_protocol")]
     #[schemars(with = "String")]
@@ -110,7 +111,7 @@ pub struct Sni {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type", "value"]))]
 pub struct Identity {
-    /// Whether the value is a SPIFFE ID or a value of the tag `kuma.io/service`.
+    /// Type of the value: a SPIFFE ID or a value of the tag `kuma.io/service`.
     #[serde(rename = "type")]
     pub type_: IdentityType,
     /// The identity.
@@ -118,11 +119,11 @@ pub struct Identity {
 }
 
 open_enum! {
-    /// What an identity's value is.
+    /// Type of an identity's value.
     IdentityType { ServiceTag = "ServiceTag", SpiffeId = "SpiffeID" }
 }
 
-/// What the control plane reports about a MeshService.
+/// Status of a MeshService, set by the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshServiceStatus {
@@ -132,16 +133,16 @@ pub struct MeshServiceStatus {
     /// Addresses at which proxies offer the service to their applications.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vips: Vec<Vip>,
-    /// Whether clients may use mTLS.
+    /// Readiness of the proxies for mTLS.
     pub tls: Tls,
-    /// What became of each HostnameGenerator that selects the service.
+    /// Result of each HostnameGenerator that selects the service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hostname_generators: Vec<HostnameGeneratorStatus>,
-    /// How many proxies the service has.
+    /// Number of the service's proxies.
     pub dataplane_proxies: DataplaneProxies,
 }
 
-/// Whether every proxy of the service accepts mTLS.
+/// Readiness of all proxies of the service to accept mTLS.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tls {
@@ -155,7 +156,7 @@ open_enum! {
     TlsStatus { Ready = "Ready", NotReady = "NotReady" }
 }
 
-/// How many proxies the service has.
+/// Number of the service's proxies.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataplaneProxies {
@@ -176,7 +177,7 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl Port {
-    /// What a reference to this port says as `sectionName`: the name, else the number.
+    /// Name of this port in `sectionName` of references: its name, or else its number.
     pub fn section_name(&self) -> String {
         section::name_or_port(self.name.as_deref(), self.port)
     }
@@ -211,7 +212,8 @@ pub(crate) fn check_snis(snis: &[Sni], path: &Path, found: &mut Violations) {
 pub(crate) fn check_names(ports: &[Port], path: &Path, found: &mut Violations) {
     let parts = ports.iter().map(|port| (port.name.as_deref().unwrap_or_default(), port.port));
     for (i, other) in section::clashes(parts) {
-        let (name, other_port) = (ports[i].section_name(), &ports[other]);
+        let name = ports[i].section_name();
+        let other_port = &ports[other];
         let is_named = other_port.name.as_deref().is_some_and(|name| !name.is_empty());
         let why = if is_named { "" } else { ", which has no name and is called by its number" };
         let port = other_port.port;

@@ -1,4 +1,4 @@
-//! What the control plane reports about MeshService, MeshExternalService and MeshMultiZoneService.
+//! Common parts of the statuses of MeshService, MeshExternalService and MeshMultiZoneService.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ pub struct Address {
     /// The hostname.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hostname: String,
-    /// What made the hostname: `HostnameGenerator` or `Kubernetes`.
+    /// Maker of the hostname: `HostnameGenerator` or `Kubernetes`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub origin: String,
     /// The HostnameGenerator that made it.
@@ -34,13 +34,13 @@ pub struct Vip {
     pub ip: String,
 }
 
-/// What came of one generator for this service.
+/// Result of one generator for this service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostnameGeneratorStatus {
     /// The HostnameGenerator.
     pub hostname_generator_ref: HostnameGeneratorRef,
-    /// Whether a hostname was made, and if not why.
+    /// Conditions on the making of the hostname, with the reason of a failure.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -49,13 +49,13 @@ pub struct HostnameGeneratorStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
-    /// What the fact is about, such as `Ready`.
+    /// Type of the condition, such as `Ready`.
     #[serde(rename = "type")]
     pub type_: String,
-    /// Whether it holds: `True`, `False` or `Unknown`.
+    /// State of the condition: `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why, in one word.
+    /// Reason, in one word.
     pub reason: String,
-    /// Why, in a sentence.
+    /// Reason, in a sentence.
     pub message: String,
 }

@@ -35,7 +35,7 @@ pub struct VirtualOutbound {
     /// Inbounds that get hostnames; one selector is enough.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub selectors: Vec<VirtualOutboundSelector>,
-    /// How hostnames and ports are composed.
+    /// Templates of hostnames and ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf: Option<Conf>,
 }
@@ -49,7 +49,7 @@ pub struct VirtualOutboundSelector {
     pub tags: Tags,
 }
 
-/// What to build from the tags that were matched.
+/// Templates of hostname and port over the tags that were matched.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Conf {

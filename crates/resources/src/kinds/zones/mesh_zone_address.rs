@@ -1,4 +1,4 @@
-//! Where other zones reach the services of a mesh in this zone.
+//! Address at which other zones reach the services of a mesh in this zone.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use crate::{NoStatus, Schema, Subject, Violations};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Zone {
-    /// Whether other zones may send traffic to the zone; they may by default.
+    /// Let other zones send traffic to the zone; on by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }

@@ -6,13 +6,13 @@ use crate::{
     naming::{Kri, dns::LABEL_MAX, is_hash},
 };
 
-/// What can be read from an SNI, by its generation.
+/// Readable content of an SNI, by its generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decoded {
+pub enum DecodedSni {
     /// `sni.…`: everything.
     Kri(Kri),
     /// `a<hash>.…`: the readable parts.
-    Hashed(Hashed),
+    Hashed(HashedSni),
     /// `service{tag=value}`, or a service alone: the tags, `kuma.io/service` among them.
     Tags(BTreeMap<String, String>),
     /// Looks like one of them, but is none; says why.
@@ -21,7 +21,7 @@ pub enum Decoded {
 
 /// The readable parts of a hashed SNI.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hashed {
+pub struct HashedSni {
     pub hash: u64,
     /// `name.namespace` for services born in Kubernetes. Ends in `x` when trimmed.
     pub name: String,
@@ -31,27 +31,27 @@ pub struct Hashed {
     pub mesh: String,
     pub mesh_trimmed: bool,
     pub kind: Kind,
-    /// Whether the hash is the one of this name and mesh and nothing else; otherwise the SNI is that of
-    /// a subset, was made from trimmed names, or was made by hand.
+    /// Set if the hash is that of exactly this name and mesh; otherwise the SNI is that of a subset, was made
+    /// from trimmed names, or was made by hand.
     pub hash_matches: bool,
 }
 
 /// Recognises the generation of an SNI and reads what it says.
-pub fn decode(sni: &str) -> Decoded {
+pub fn decode(sni: &str) -> DecodedSni {
     if sni.is_empty() {
-        return Decoded::Invalid("an SNI must not be empty".to_owned());
+        return DecodedSni::Invalid("an SNI must not be empty".to_owned());
     }
     if sni.starts_with("sni.") {
-        return to_kri(sni).map_or_else(|error| Decoded::Invalid(error.to_string()), Decoded::Kri);
+        return to_kri(sni).map_or_else(|error| DecodedSni::Invalid(error.to_string()), DecodedSni::Kri);
     }
     if let Some(hashed) = read_hashed(sni) {
-        return Decoded::Hashed(hashed);
+        return DecodedSni::Hashed(hashed);
     }
-    to_tags(sni).map_or_else(|error| Decoded::Invalid(error.to_string()), Decoded::Tags)
+    to_tags(sni).map_or_else(|error| DecodedSni::Invalid(error.to_string()), DecodedSni::Tags)
 }
 
 /// Reads from both ends, as only the name in the middle may contain dots.
-fn read_hashed(sni: &str) -> Option<Hashed> {
+fn read_hashed(sni: &str) -> Option<HashedSni> {
     let (digest, rest) = sni.strip_prefix('a')?.split_once('.')?;
     if !is_hash(digest) {
         return None;
@@ -66,8 +66,9 @@ fn read_hashed(sni: &str) -> Option<Hashed> {
         return None;
     }
     // A name of 63 characters is always trimmed, so nothing else has that length.
-    let (name_trimmed, mesh_trimmed) = (name.len() == LABEL_MAX, mesh.len() == LABEL_MAX);
-    Some(Hashed {
+    let name_trimmed = name.len() == LABEL_MAX;
+    let mesh_trimmed = mesh.len() == LABEL_MAX;
+    Some(HashedSni {
         hash: digest,
         name: name.to_owned(),
         name_trimmed,

@@ -7,9 +7,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Decoded, decode, from_kri, hashed, sni_name};
+use super::{DecodedSni, decode, from_kri, hashed, sni_name};
 use crate::{
-    Kind, Resource, Spec,
+    Environment, Kind, Resource, Spec,
     kinds::mesh_service::{Port, Sni},
     labels,
     naming::Kri,
@@ -57,10 +57,7 @@ impl Formats {
             }
             forms.push(form);
         }
-        match forms.is_empty() {
-            true => Err("at least one format is needed".to_owned()),
-            false => Ok(Formats(forms)),
-        }
+        if forms.is_empty() { Err("at least one format is needed".to_owned()) } else { Ok(Formats(forms)) }
     }
 
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
@@ -68,9 +65,9 @@ impl Formats {
     }
 }
 
-/// Where an owner is.
+/// Location of an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum OwnerLocation {
     Global,
     /// `federated` when other zones may have services of the same name.
     Zone {
@@ -82,26 +79,27 @@ pub enum Place {
 /// A control plane that writes the SNIs of its resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    pub place: Place,
+    pub place: OwnerLocation,
     pub formats: Formats,
+    pub environment: Environment,
 }
 
 /// A value that leads to a port of a destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedSni {
     pub value: String,
     pub port: u32,
     /// The section of the port in the KRI of the destination.
     pub section: String,
-    /// Which of the ports it is.
+    /// Index of the port.
     pub port_index: usize,
     /// Its place in the list of the port; `None` for what is accepted because peers may compute it.
     pub index: Option<usize>,
-    /// Whether this is what clients dial.
+    /// Clients dial this value.
     pub dialled: bool,
 }
 
-/// What comes first in a list that follows the formats.
+/// First value of a list that follows the formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Front {
     /// The value that clients dial already, where other zones may dial at all.
@@ -118,15 +116,15 @@ struct PortOf<'a> {
 }
 
 impl Owner {
-    /// Whether this control plane writes the SNIs of a resource. What was synchronised from elsewhere has its
-    /// owner there.
+    /// True if this control plane writes the SNIs of the resource. Synchronised resources have their owner
+    /// elsewhere.
     pub fn owns(&self, resource: &Resource) -> bool {
         let origin = resource.label(labels::ORIGIN);
         match &self.place {
-            Place::Global => origin != Some(labels::ORIGIN_ZONE),
-            Place::Zone { federated: true, .. } => origin != Some(labels::ORIGIN_GLOBAL),
+            OwnerLocation::Global => origin != Some(labels::ORIGIN_ZONE),
+            OwnerLocation::Zone { federated: true, .. } => origin != Some(labels::ORIGIN_GLOBAL),
             // A zone that stands alone owns what only a global control plane makes elsewhere.
-            Place::Zone { .. } => {
+            OwnerLocation::Zone { .. } => {
                 resource.kind() != Kind::MeshService || origin != Some(labels::ORIGIN_GLOBAL)
             }
         }
@@ -151,9 +149,9 @@ impl Owner {
         self.with_front(resource, Front::Preferred)
     }
 
-    /// Whether new values wait for zone proxies: other zones dial what is first, as soon as they hear of it.
+    /// True if new values wait for zone proxies: other zones dial the first value as soon as they receive it.
     pub fn is_among_others(&self) -> bool {
-        matches!(self.place, Place::Zone { federated: true, .. })
+        matches!(self.place, OwnerLocation::Zone { federated: true, .. })
     }
 
     fn with_front(&self, resource: &Resource, front: Front) -> Option<Resource> {
@@ -172,7 +170,7 @@ impl Owner {
 
     /// The list of every port.
     fn lists(&self, resource: &Resource, before: Option<&Resource>, front: Front) -> Vec<Vec<Sni>> {
-        let destination = Destination::of(resource);
+        let destination = Destination::of(resource, self.environment.system_namespace());
         let stored = before.map(|before| ports(&before.spec)).unwrap_or_default();
         let list = |port: PortOf<'_>| {
             let known = stored.iter().find(|other| other.port == port.port).map(|other| other.snis);
@@ -203,10 +201,10 @@ impl Owner {
         if values.is_empty() { self.hashes(destination, port.port) } else { values }
     }
 
-    /// What clients dial of a port that has this list: without one, the hash that every peer computes.
+    /// Value that clients dial for a port with this list: without a list, the hash that every peer computes.
     fn dialled(&self, destination: &Destination, port: u32, list: &[Sni]) -> Option<String> {
         let leads_here = |value: &&String| match decode(value) {
-            Decoded::Hashed(read) => read.port == port,
+            DecodedSni::Hashed(read) => read.port == port,
             _ => true,
         };
         let first = list.first().map(|sni| &sni.value);
@@ -218,20 +216,20 @@ impl Owner {
     /// comes first with one of its own; its peers may only know the other.
     fn hashes(&self, destination: &Destination, port: u32) -> Vec<String> {
         let zone = match &self.place {
-            Place::Zone { name, federated: true } => destination.hashed(port, Some(name)),
+            OwnerLocation::Zone { name, federated: true } => destination.hashed(port, Some(name)),
             _ => None,
         };
         zone.into_iter().chain(destination.hashed(port, None)).collect()
     }
 
-    /// Whether owners at this place make this value for some port of the destination, in one form or another.
+    /// True if owners at this place make this value for some port of the destination, in one form or another.
     fn makes(&self, destination: &Destination, value: &str) -> bool {
         match decode(value) {
-            Decoded::Kri(kri) => destination.by_kri(&kri.section).as_deref() == Some(value),
-            Decoded::Hashed(read) => {
+            DecodedSni::Kri(kri) => destination.by_kri(&kri.section).as_deref() == Some(value),
+            DecodedSni::Hashed(read) => {
                 let zone = match &self.place {
-                    Place::Zone { name, .. } => destination.hashed(read.port, Some(name)),
-                    Place::Global => None,
+                    OwnerLocation::Zone { name, .. } => destination.hashed(read.port, Some(name)),
+                    OwnerLocation::Global => None,
                 };
                 zone.as_deref() == Some(value)
                     || destination.hashed(read.port, None).as_deref() == Some(value)
@@ -243,12 +241,13 @@ impl Owner {
 
 /// Every value that leads to a port of the destination: those of its list, then those that peers compute
 /// (the hash without a zone, and the KRI form that the REST API shows). None for other kinds.
-pub fn accepted(resource: &Resource) -> Vec<Accepted> {
+pub fn accepted(resource: &Resource) -> Vec<AcceptedSni> {
     let all = ports(&resource.spec);
     if all.is_empty() {
         return Vec::new();
     }
-    let destination = Destination::of(resource);
+    // Peers outside Kubernetes compute values; those inside read the list.
+    let destination = Destination::of(resource, "");
     let mut found = Vec::new();
     for (port_index, PortOf { port, section, snis }) in all.into_iter().enumerate() {
         let listed = snis.iter().enumerate().map(|(at, sni)| (sni.value.clone(), Some(at)));
@@ -256,9 +255,9 @@ pub fn accepted(resource: &Resource) -> Vec<Accepted> {
         let is_listed = |value: &String| snis.iter().any(|sni| sni.value == *value);
         let implied = implied.into_iter().flatten().filter(|value| !is_listed(value));
         for (value, index) in listed.chain(implied.map(|value| (value, None))) {
-            let first = found.last().is_none_or(|last: &Accepted| last.port_index != port_index);
+            let first = found.last().is_none_or(|last: &AcceptedSni| last.port_index != port_index);
             let section = section.clone();
-            found.push(Accepted { value, port, section, port_index, index, dialled: first });
+            found.push(AcceptedSni { value, port, section, port_index, index, dialled: first });
         }
     }
     found
@@ -276,12 +275,12 @@ pub struct OfZone<'a> {
 }
 
 impl OfZone<'_> {
-    /// Whether owners make this value for a destination of another zone, or for another one. Values that no owner
-    /// makes are their author's.
+    /// True for values that owners make for a destination of another zone, or for another destination. Values
+    /// that no owner makes are their author's.
     pub fn is_of_another(&self, value: &str) -> bool {
         match decode(value) {
-            Decoded::Kri(kri) => kri.zone != self.zone,
-            Decoded::Hashed(read) => !self.hashes(read.port).any(|own| own == value),
+            DecodedSni::Kri(kri) => kri.zone != self.zone,
+            DecodedSni::Hashed(read) => !self.hashes(read.port).any(|own| own == value),
             _ => false,
         }
     }
@@ -297,7 +296,7 @@ impl OfZone<'_> {
     }
 }
 
-/// What SNIs are made from.
+/// Inputs of the SNIs of a destination.
 struct Destination {
     kind: Kind,
     mesh: Arc<str>,
@@ -307,11 +306,11 @@ struct Destination {
 }
 
 impl Destination {
-    fn of(resource: &Resource) -> Destination {
+    fn of(resource: &Resource, system_namespace: &str) -> Destination {
         Destination {
             kind: resource.kind(),
             mesh: resource.key.mesh.clone(),
-            name: sni_name(resource, "").into_owned(),
+            name: sni_name(resource, system_namespace).into_owned(),
             kri: Kri::of(resource, ""),
         }
     }

@@ -35,7 +35,7 @@ fn no_two_types_share_a_short_name() {
 }
 
 #[test]
-fn a_synchronised_dataplane_is_identified_by_its_original_name_zone_and_namespace() {
+fn a_synchronised_dataplane_keeps_its_name_zone_and_namespace() {
     let dataplane = resource(
         Kind::Dataplane,
         "kuma-runner",

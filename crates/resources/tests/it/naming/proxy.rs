@@ -67,7 +67,7 @@ fn names_as_kuma_ships_them_are_read_as_the_same_names() {
 }
 
 #[test]
-fn what_envoy_wrote_is_shown_in_kumas_spelling_and_nothing_else_is_touched() {
+fn kumas_spelling_replaces_envoys_names_and_touches_nothing_else() {
     let inbounds = json!([
         { "name": "http", "port": 80 }, { "port": 9000 }, { "name": "a", "port": 1 }, { "name": "a.b", "port": 2 },
     ]);

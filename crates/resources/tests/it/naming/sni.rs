@@ -5,7 +5,7 @@ use resources::{
     Kind,
     naming::{
         kds,
-        sni::{self, Decoded},
+        sni::{self, DecodedSni},
     },
 };
 use serde_json::json;
@@ -70,7 +70,8 @@ fn hashed_snis_are_those_other_control_planes_compute() {
 
 #[test]
 fn names_of_63_characters_or_more_are_cut_to_62_and_an_x() {
-    let (a, b) = ("a".repeat(62), "b".repeat(62));
+    let a = "a".repeat(62);
+    let b = "b".repeat(62);
     let sni = hashed(&format!("{a}-qwe"), &format!("{b}-qwe"), MS, 8080, &[("x", "a")]);
     assert_eq!(sni, format!("a5b91d8a08567bf09.{a}x.8080.{b}x.ms"));
     let sni = hashed(&format!("{a}a"), "default", MS, 80, &[]);
@@ -177,35 +178,35 @@ fn broken_tags_are_refused_with_the_reason() {
 
 #[test]
 fn an_sni_is_decoded_by_its_generation() {
-    let Decoded::Kri(kri) = sni::decode("sni.msvc.default.east.backend.http") else { panic!("a KRI") };
+    let DecodedSni::Kri(kri) = sni::decode("sni.msvc.default.east.backend.http") else { panic!("a KRI") };
     assert_eq!(kri.to_string(), "kri_msvc_default_east__backend_http");
 
-    let Decoded::Hashed(read) = sni::decode("a64067518fe826e27.redis.kuma-demo.80.default.ms") else {
+    let DecodedSni::Hashed(read) = sni::decode("a64067518fe826e27.redis.kuma-demo.80.default.ms") else {
         panic!("hashed")
     };
     assert_eq!((read.name.as_str(), read.port, read.mesh.as_str()), ("redis.kuma-demo", 80, "default"));
     assert_eq!((read.kind, read.hash), (MS, 0x6406_7518_fe82_6e27));
     assert!(read.hash_matches && !read.name_trimmed && !read.mesh_trimmed);
 
-    let Decoded::Hashed(subset) = sni::decode("a333a125865a97632.backend.8080.demo.ms") else {
+    let DecodedSni::Hashed(subset) = sni::decode("a333a125865a97632.backend.8080.demo.ms") else {
         panic!("hashed")
     };
     assert!(!subset.hash_matches, "the hash of a subset is not that of the service");
 
     let long = hashed(&"a".repeat(70), "default", MZMS, 80, &[]);
-    let Decoded::Hashed(trimmed) = sni::decode(&long) else { panic!("hashed") };
+    let DecodedSni::Hashed(trimmed) = sni::decode(&long) else { panic!("hashed") };
     assert!(trimmed.name_trimmed && !trimmed.mesh_trimmed && !trimmed.hash_matches);
     assert_eq!(trimmed.kind, MZMS);
 
     let tags = map(&[("kuma.io/service", "backend"), ("mesh", "default")]);
-    assert_eq!(sni::decode("backend{mesh=default}"), Decoded::Tags(tags));
-    assert_eq!(sni::decode("ae10.a.b"), Decoded::Tags(map(&[("kuma.io/service", "ae10.a.b")])));
+    assert_eq!(sni::decode("backend{mesh=default}"), DecodedSni::Tags(tags));
+    assert_eq!(sni::decode("ae10.a.b"), DecodedSni::Tags(map(&[("kuma.io/service", "ae10.a.b")])));
 }
 
 #[test]
 fn what_only_looks_like_an_sni_is_decoded_to_the_reason() {
     let check = |sni: &str, expected: &str| match sni::decode(sni) {
-        Decoded::Invalid(reason) => assert!(reason.contains(expected), "{reason}"),
+        DecodedSni::Invalid(reason) => assert!(reason.contains(expected), "{reason}"),
         other => panic!("{sni}: {other:?}"),
     };
     check("", "must not be empty");
@@ -246,7 +247,8 @@ impl SplitMix {
 #[test]
 fn a_hundred_thousand_services_have_different_hashed_snis() {
     let mut random = SplitMix(7);
-    let (mut inputs, mut snis) = (BTreeSet::new(), BTreeSet::new());
+    let mut inputs = BTreeSet::new();
+    let mut snis = BTreeSet::new();
     while inputs.len() < 100_000 {
         // Names that differ only behind the cut, short names, and subsets, all mixed.
         let tail = random.next();
@@ -290,7 +292,7 @@ proptest! {
     ) {
         let sni = sni::hashed(&name, &mesh, kind, port, &data).expect("a destination");
         assert_hostname(&sni);
-        let Decoded::Hashed(read) = sni::decode(&sni) else { panic!("{sni} is not decoded as hashed") };
+        let DecodedSni::Hashed(read) = sni::decode(&sni) else { panic!("{sni} is not decoded as hashed") };
         prop_assert_eq!((read.kind, read.port), (kind, port));
         prop_assert_eq!(read.name_trimmed, name.len() > 62);
         prop_assert_eq!(read.mesh_trimmed, mesh.len() > 62);

@@ -1,9 +1,9 @@
 //! The lists of SNIs that owners write into their resources.
 
 use resources::{
-    Kind, Resource, Spec,
+    Environment, Kind, Resource, Spec,
     kinds::mesh_service::Sni,
-    naming::sni::{self, Formats, Owner, Place},
+    naming::sni::{self, Formats, Owner, OwnerLocation},
 };
 use serde_json::{Value, json};
 
@@ -19,12 +19,16 @@ const BACKEND_EAST: &str = "a1d9f6e8b5930fbfd.backend.80.default.ms";
 const BACKEND_WEST: &str = "ae69492141aad8ba7.backend.80.default.ms";
 const BACKEND_KRI: &str = "sni.msvc.default.east.backend.80";
 
-fn owner(place: Place, formats: &[&str]) -> Owner {
-    Owner { place, formats: Formats::named(formats.iter().copied()).unwrap() }
+fn owner(place: OwnerLocation, formats: &[&str]) -> Owner {
+    Owner {
+        place,
+        formats: Formats::named(formats.iter().copied()).unwrap(),
+        environment: Environment::Universal,
+    }
 }
 
-fn zone(name: &str, federated: bool) -> Place {
-    Place::Zone { name: name.into(), federated }
+fn zone(name: &str, federated: bool) -> OwnerLocation {
+    OwnerLocation::Zone { name: name.into(), federated }
 }
 
 fn backend(ports: Value) -> Resource {
@@ -51,8 +55,20 @@ fn filled(owner: &Owner, mut resource: Resource) -> Resource {
 }
 
 #[test]
+fn a_zone_in_kubernetes_hashes_the_name_that_the_service_has_there() {
+    let mut service = backend(json!([{ "port": 80 }]));
+    service.labels.insert("k8s.kuma.io/namespace".to_owned(), "ns".to_owned());
+    let universal = owner(zone("east", false), &["hashed"]);
+    let environment = Environment::Kubernetes { system_namespace: "kuma-system".into() };
+    let kubernetes = Owner { environment, ..universal.clone() };
+    assert_eq!(lists(&filled(&kubernetes, service.clone())), [[BACKEND]]);
+    let elsewhere = filled(&universal, service);
+    assert!(lists(&elsewhere)[0][0].contains(".backend.ns."), "{:?}", lists(&elsewhere));
+}
+
+#[test]
 fn a_zone_among_others_hashes_its_name_and_one_alone_does_not() {
-    let check = |place: Place, expected: &[&str]| {
+    let check = |place: OwnerLocation, expected: &[&str]| {
         let service = filled(&owner(place, &["hashed"]), backend(json!([{ "port": 80 }])));
         assert_eq!(lists(&service), [expected]);
     };
@@ -66,7 +82,7 @@ fn every_destination_has_a_list_at_its_owner() {
     let all =
         json!({ "selector": { "meshService": { "matchLabels": { "a": "b" } } }, "ports": [{ "port": 80 }] });
     let external = json!({ "match": { "port": 443 } });
-    let global = owner(Place::Global, &["kri", "hashed"]);
+    let global = owner(OwnerLocation::Global, &["kri", "hashed"]);
     let service = filled(&global, resource(MZMS, "default", "all", &[], all.clone()));
     assert_eq!(lists(&service), [["sni.mzsvc.default.all.80", "a99dd37a828ea95a7.all.80.default.mzms"]]);
     let payments = filled(&global, resource(MES, "default", "payments", &[], external.clone()));
@@ -116,10 +132,11 @@ fn formats_are_performed_in_steps_and_back() {
 }
 
 #[test]
-fn in_a_zone_among_others_clients_dial_what_they_dialled_until_zone_proxies_accept_something_else() {
+fn clients_dial_a_new_sni_once_zone_proxies_accept_it() {
     let list = |values: &[&str]| values.iter().map(|value| json!({ "value": value })).collect::<Vec<_>>();
     let stored = |values: &[&str]| backend(json!([{ "port": 80, "name": "http", "snis": list(values) }]));
-    let (kri, renamed) = ("sni.msvc.default.east.backend.http", "sni.msvc.default.east.backend.web");
+    let kri = "sni.msvc.default.east.backend.http";
+    let renamed = "sni.msvc.default.east.backend.web";
     for (formats, before, announced, switched) in [
         // From a zone of Kuma, and from one that stood alone.
         (&["hashed"][..], &[][..], &[BACKEND, BACKEND_EAST][..], &[BACKEND_EAST, BACKEND][..]),
@@ -149,7 +166,7 @@ fn in_a_zone_among_others_clients_dial_what_they_dialled_until_zone_proxies_acce
         }
     }
     // Where no other zone dials, nothing waits.
-    for place in [zone("east", false), Place::Global] {
+    for place in [zone("east", false), OwnerLocation::Global] {
         assert!(!owner(place, &["kri"]).is_among_others());
     }
 }
@@ -247,7 +264,7 @@ fn what_peers_compute_is_accepted_behind_what_is_listed() {
 
 #[test]
 fn long_names_are_cut_to_host_names() {
-    let hashed = owner(Place::Global, &["hashed"]);
+    let hashed = owner(OwnerLocation::Global, &["hashed"]);
     let check = |kind: Kind, name: &str, mesh: &str, expected: &str| {
         let ports = json!({ "ports": [{ "port": 80 }], "selector": {} });
         let hashed = match kind {

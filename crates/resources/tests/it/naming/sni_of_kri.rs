@@ -67,7 +67,8 @@ fn every_reason_against_an_sni_is_listed() {
     check(["", "BAD", "", "backend", "http"], &[empty]);
     check(["default", "", "", "", "http"], &[empty]);
     check(["default", "", "", "backend", ""], &[empty]);
-    let (sixty_three, sixty_four) = ("a".repeat(63), "a".repeat(64));
+    let sixty_three = "a".repeat(63);
+    let sixty_four = "a".repeat(64);
     let too_long = |field: &str| {
         format!("{field} \"{sixty_four}\" does not conform to RFC 1123: must be no more than 63 characters")
     };

@@ -1,44 +1,37 @@
 use resources::{
-    Kind, Resource,
+    kinds::dataplane::Dataplane,
     naming::{SpiffeId, SpiffePrefix},
 };
-use serde_json::{Value, json};
+use serde_json::json;
+use testkit::build::{Builder, dataplane};
 
-use super::resource;
-
-fn dataplane(labels: &[(&str, &str)], networking: Value) -> Resource {
-    resource(Kind::Dataplane, "m", "dp-1", labels, json!({ "networking": networking }))
-}
-
-fn inbounds(tags: &[Value]) -> Value {
-    let inbounds: Vec<Value> =
-        tags.iter().enumerate().map(|(i, tags)| json!({ "port": 80 + i, "tags": tags })).collect();
-    json!({ "inbound": inbounds })
+fn proxy() -> Builder<Dataplane> {
+    dataplane("dp-1").in_mesh("m")
 }
 
 #[track_caller]
-fn has(dataplane: &Resource, expect: &[&str]) {
-    let ids = SpiffeId::of_dataplane(dataplane);
+fn has(proxy: Builder<Dataplane>, expect: &[&str]) {
+    let ids = SpiffeId::of_dataplane(&proxy.build());
     assert_eq!(ids.iter().map(SpiffeId::as_str).collect::<Vec<_>>(), expect);
 }
 
 #[test]
 fn a_dataplane_is_each_of_its_services() {
-    let [web, api] = ["web", "api"].map(|service| json!({ "kuma.io/service": service, "version": "v1" }));
-    has(&dataplane(&[], inbounds(&[web.clone(), api, web])), &["spiffe://m/api", "spiffe://m/web"]);
-    has(
-        &dataplane(&[], json!({ "gateway": { "tags": { "kuma.io/service": "edge" } } })),
-        &["spiffe://m/edge"],
-    );
+    let served = ["web", "api", "web"].into_iter().zip(80..);
+    let several = served
+        .fold(proxy(), |proxy, (service, port)| proxy.inbound(port).service(service).tag("version", "v1"));
+    has(several, &["spiffe://m/api", "spiffe://m/web"]);
+    let gateway = json!({ "gateway": { "tags": { "kuma.io/service": "edge" } } });
+    has(proxy().networking(gateway), &["spiffe://m/edge"]);
 }
 
 #[test]
 fn a_dataplane_without_a_service_is_its_workload() {
-    let workload = [("kuma.io/workload", "batch")];
-    has(&dataplane(&workload, inbounds(&[json!({ "version": "v1" })])), &["spiffe://m/batch"]);
-    has(&dataplane(&workload, inbounds(&[json!({ "kuma.io/service": "web" })])), &["spiffe://m/web"]);
-    has(&dataplane(&[("kuma.io/workload", "")], inbounds(&[json!({})])), &[]);
-    has(&dataplane(&[], inbounds(&[json!({ "version": "v1" })])), &[]);
+    let workload = || proxy().labels(&[("kuma.io/workload", "batch")]).inbound(80);
+    has(workload().tag("version", "v1"), &["spiffe://m/batch"]);
+    has(workload().service("web"), &["spiffe://m/web"]);
+    has(proxy().labels(&[("kuma.io/workload", "")]).inbound(80), &[]);
+    has(proxy().inbound(80).tag("version", "v1"), &[]);
 }
 
 #[test]

@@ -19,20 +19,20 @@ use super::{ByName, Generator, Pool, has_mtls, mode};
 use crate::{
     matching::MemberSelector,
     services::{
-        Desired, ServiceChange, ServiceContext, Work,
-        generate::Plan,
+        Desired, ServiceChange, ServiceContext, ServiceWork,
+        generate::ServiceUpdate,
         hostnames::{HostnameStatus, Hostnames},
         multi_zone,
         status::{self, ServiceMember},
         update_status,
     },
-    state::index::Subject,
+    state::index::ServiceRef,
 };
 
-type Works = BTreeMap<Arc<str>, Option<Work>>;
+type Works = BTreeMap<Arc<str>, Option<ServiceWork>>;
 
 impl Generator {
-    /// What to write now. Of a mesh that does not exist there is nothing to say.
+    /// Returns the writes that are needed now; none for a mesh that does not exist.
     pub fn desired(&mut self, now: Timestamp) -> Desired {
         let mut desired = Desired::default();
         let Some(mesh) = self.mesh.clone() else { return desired };
@@ -67,10 +67,15 @@ impl Generator {
     fn plan(&mut self, around: &ServiceContext<'_>, desired: &mut Desired) -> Works {
         let mut works = Works::new();
         let mut queue = self.dirty.services.clone();
+        let mut room = self.young_waiting.room();
         while let Some(name) = queue.pop_first() {
             self.visits += 1;
-            let Plan { work, conflict, deadline } = self.plan_one(&name, around);
-            self.deadlines.set(&name, deadline);
+            let ServiceUpdate { work, conflict, grace, crowded_out } = self.plan_one(&name, around, room > 0);
+            self.deadlines.set(&name, grace.map(|grace| grace.ends));
+            desired.crowded_out += usize::from(crowded_out);
+            if grace.is_some_and(|grace| grace.is_young) && !self.young_waiting.contains(&name) {
+                room = room.saturating_sub(1);
+            }
             let known = self.conflicts.get(&name);
             if conflict.as_ref() != known {
                 desired.conflicts.extend(conflict.clone());
@@ -90,20 +95,25 @@ impl Generator {
         works
     }
 
-    fn plan_one(&self, name: &Arc<str>, around: &ServiceContext<'_>) -> Plan {
+    fn plan_one(&self, name: &Arc<str>, around: &ServiceContext<'_>, has_room: bool) -> ServiceUpdate {
         let existing = self.services.get(name);
         if mode(around.mesh) == MeshServicesMode::Disabled {
-            return Plan::retired(existing);
+            return ServiceUpdate::retired(existing);
         }
         let claimants = self.claimants.get(name).into_iter().flatten();
         let dataplanes = claimants.filter_map(|claimant| self.dataplanes.get(claimant));
-        Plan::of(name, existing, dataplanes, around)
+        ServiceUpdate::of(name, existing, dataplanes, around, has_room)
     }
 
     /// Lets indexes and addresses follow a service that is going to be there, or not. Returns the services
     /// for which that may mean another address.
-    fn follow(&mut self, name: &Arc<str>, work: Option<&Work>, around: &ServiceContext<'_>) -> Vec<Arc<str>> {
-        let subject = Subject::Service(name.clone());
+    fn follow(
+        &mut self,
+        name: &Arc<str>,
+        work: Option<&ServiceWork>,
+        around: &ServiceContext<'_>,
+    ) -> Vec<Arc<str>> {
+        let subject = ServiceRef::Service(name.clone());
         match work.filter(|work| work.is_local()) {
             Some(work) => {
                 let dataplanes = &self.dataplanes;
@@ -116,8 +126,8 @@ impl Generator {
         let old = super::replace(&mut self.planned, name, new.clone());
         if old.as_ref().map(|old| &old.labels) != new.as_ref().map(|new| &new.labels) {
             let touched = self.services_of.replace(old.as_deref(), new.as_deref());
-            let name_of = |subject: Subject| match subject {
-                Subject::MultiZone(name) => Some(name),
+            let name_of = |subject: ServiceRef| match subject {
+                ServiceRef::MultiZone(name) => Some(name),
                 _ => None,
             };
             self.dirty.multi_zone.extend(touched.into_iter().filter_map(name_of));
@@ -143,10 +153,10 @@ impl Generator {
 
     fn observe(&self, mesh: &Resource, works: &mut Works) {
         let secured = has_mtls(mesh) || self.identities.any_ready();
-        let local = |work: &&mut Work| !work.delete && work.is_local();
+        let local = |work: &&mut ServiceWork| !work.delete && work.is_local();
         for (name, work) in works.iter_mut() {
             let Some(work) = work.as_mut().filter(local) else { continue };
-            let subject = Subject::Service(name.clone());
+            let subject = ServiceRef::Service(name.clone());
             let proxy = |name: &Arc<str>| {
                 let observed = self.observed.get(name).copied().unwrap_or_default();
                 Some(ServiceMember { dataplane: self.dataplanes.get(name)?, observed })
@@ -161,7 +171,7 @@ impl Generator {
     fn give_addresses(&mut self, around: &ServiceContext<'_>, works: &mut Works) -> BTreeSet<Key> {
         let pool = &mut self.vips.services;
         pool.begin(around.now);
-        let mut without: Vec<(&Arc<str>, &mut Work)> = works
+        let mut without: Vec<(&Arc<str>, &mut ServiceWork)> = works
             .iter_mut()
             .filter_map(|(name, work)| Some((name, work.as_mut()?)))
             .filter(|(name, work)| !work.delete && !pool.keeps(name))
@@ -181,7 +191,8 @@ impl Generator {
     }
 
     fn external(&mut self, now: Timestamp, desired: &mut Desired) {
-        let (pool, dirty) = (&mut self.vips.external, &mut self.dirty.external);
+        let pool = &mut self.vips.external;
+        let dirty = &mut self.dirty.external;
         let address = |resource: &Resource| Some(external_status(resource)?.vip.ip.clone());
         let within = (Kind::MeshExternalService, &self.mesh);
         spread(dirty, pool, &mut self.hostnames, (&self.external, within), address);
@@ -196,14 +207,15 @@ impl Generator {
             }
             let HostnameStatus { addresses, generators } = self.hostnames.of(&resource.key);
             (status.addresses, status.hostname_generators) = (addresses, generators);
-            changes.extend(update_status(resource, Status::MeshExternalService(Arc::new(status)), now));
+            changes.extend(update_status(resource, Status::MeshExternalService(Arc::new(status))));
         }
         settle(dirty, &changes);
         desired.changes.extend(changes);
     }
 
     fn multi_zone(&mut self, now: Timestamp, desired: &mut Desired) {
-        let (pool, dirty) = (&mut self.vips.multi_zone, &mut self.dirty.multi_zone);
+        let pool = &mut self.vips.multi_zone;
+        let dirty = &mut self.dirty.multi_zone;
         let address = |resource: &Resource| match &resource.status {
             Some(Status::MeshMultiZoneService(status)) => status.vips.first().map(|vip| vip.ip.clone()),
             _ => None,
@@ -215,7 +227,7 @@ impl Generator {
         for resource in by_age(&self.multi_zone, dirty) {
             self.visits += 1;
             let name = &resource.key.name;
-            let subject = Subject::MultiZone(name.clone());
+            let subject = ServiceRef::MultiZone(name.clone());
             let members = self.services_of.members(&subject);
             let members = members.filter_map(|name| self.planned.get(name)).map(|service| &**service);
             let mut status: MeshMultiZoneServiceStatus = multi_zone::observe(resource, members);
@@ -225,7 +237,7 @@ impl Generator {
             }
             let HostnameStatus { addresses, generators } = self.hostnames.of(&resource.key);
             (status.addresses, status.hostname_generators) = (addresses, generators);
-            changes.extend(update_status(resource, Status::MeshMultiZoneService(Arc::new(status)), now));
+            changes.extend(update_status(resource, Status::MeshMultiZoneService(Arc::new(status))));
         }
         settle(dirty, &changes);
         desired.changes.extend(changes);

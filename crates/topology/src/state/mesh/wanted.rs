@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use resources::{kinds::tags::Tags, labels};
 
-use super::{super::index::Subject, MeshState, Round};
+use super::{super::index::ServiceRef, MeshState, Round};
 use crate::{
     lists::{add_to, remove_from},
     matching::MemberSelector,
@@ -27,34 +27,36 @@ impl MeshState {
     }
 
     pub(in crate::state) fn want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
-        let users = self.wanted_tags.entry(tags.clone()).or_default();
+        let users = self.wanted.tags.entry(tags.clone()).or_default();
         *users += 1;
         if *users == 1 {
             if let Some(service) = tags.get(labels::SERVICE) {
-                add_to(&mut self.wanted_services, service.as_str().into(), tags.clone());
+                add_to(&mut self.wanted.services, service.as_str().into(), tags.clone());
             }
-            let subject = Subject::Tags(tags.clone());
-            let dataplanes = &self.dataplanes;
-            self.index.select(&subject, MemberSelector::Tags(tags.clone()), |name| dataplanes.get(name));
+            let subject = ServiceRef::Tags(tags.clone());
+            let dataplanes = &self.stored.dataplanes;
+            self.members
+                .index
+                .select(&subject, MemberSelector::Tags(tags.clone()), |name| dataplanes.get(name));
             round.dirty.insert(subject);
         }
     }
 
     /// The wanted sets of tags of a service.
     pub(in crate::state) fn wanted_of(&self, service: &str) -> impl Iterator<Item = &Arc<Tags>> {
-        self.wanted_services.get(service).into_iter().flatten()
+        self.wanted.services.get(service).into_iter().flatten()
     }
 
     pub(in crate::state) fn no_longer_want(&mut self, tags: &Arc<Tags>, round: &mut Round) {
-        let Some(users) = self.wanted_tags.get_mut(tags) else { return };
+        let Some(users) = self.wanted.tags.get_mut(tags) else { return };
         *users -= 1;
         if *users == 0 {
-            self.wanted_tags.remove(tags);
+            self.wanted.tags.remove(tags);
             if let Some(service) = tags.get(labels::SERVICE) {
-                remove_from(&mut self.wanted_services, &service.as_str().into(), tags);
+                remove_from(&mut self.wanted.services, &service.as_str().into(), tags);
             }
-            let subject = Subject::Tags(tags.clone());
-            self.index.forget(&subject);
+            let subject = ServiceRef::Tags(tags.clone());
+            self.members.index.forget(&subject);
             round.dirty.insert(subject);
         }
     }

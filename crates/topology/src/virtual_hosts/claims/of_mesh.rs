@@ -12,14 +12,14 @@ use resources::{
     naming::service_hosts::ServiceHosts,
 };
 
-use super::{Claim, Claims, Touched, VirtualPort};
+use super::{ChangedClaims, Claim, Claims, VirtualPort};
 
 /// Behind all that policies claim.
 const LAST: Rank = Rank { tags: 0, exact: 0 };
 
 impl Claims {
     /// Gives services other hostnames than before; `None` for none.
-    pub fn name_services(&mut self, hosts: Option<&Arc<ServiceHosts>>, touched: &mut Touched) {
+    pub fn name_services(&mut self, hosts: Option<&Arc<ServiceHosts>>, touched: &mut ChangedClaims) {
         if self.services.as_ref() == hosts {
             return;
         }
@@ -33,13 +33,13 @@ impl Claims {
         }
     }
 
-    pub(super) fn claim_for_mesh(&mut self, source: &Tags, touched: &mut Touched) {
+    pub(super) fn claim_for_mesh(&mut self, source: &Tags, touched: &mut ChangedClaims) {
         for (host, port, claim) in self.of_mesh(source) {
             self.keep(host, port, claim, touched);
         }
     }
 
-    pub(super) fn take_back_from_mesh(&mut self, source: &Tags, touched: &mut Touched) {
+    pub(super) fn take_back_from_mesh(&mut self, source: &Tags, touched: &mut ChangedClaims) {
         for (host, port, claim) in self.of_mesh(source) {
             self.drop_one(host, port, &claim, touched);
         }

@@ -1,18 +1,20 @@
-//! What is offered, applied to random meshes: the call is allowed then, and nothing else is that is not said.
+//! Offered changes, applied to random meshes: the call is allowed then, and no other unless the notes say so.
 
 use std::collections::BTreeSet;
 
 use policy::Client;
 use proptest::prelude::*;
-use resources::{Kind, Resource};
+use resources::{Kind, Resource, kinds::dataplane::Dataplane};
 use serde_json::{Value, json};
+use testkit::build::{self, Builder};
 use topology::{
-    ClientClass, MeshSnapshot, matching,
-    reachability::explain::{Change, Verdict},
+    ClientClass, MeshSnapshot,
+    access::explain::{AccessChange, ReachabilityVerdict},
+    matching,
 };
 
 use super::{anyone, asked, from, of, of_service, offered, permission};
-use crate::fixtures::{mesh, resource};
+use crate::fixtures::mesh;
 
 const SERVICES: [&str; 3] = ["a", "b", "c"];
 
@@ -27,16 +29,13 @@ fn proxies() -> impl Strategy<Value = Vec<Proxy>> {
 
 fn dataplane(at: usize, &(service, label, two, version): &Proxy) -> Resource {
     let service = SERVICES[service];
-    let inbound =
-        |port: u32| json!({ "port": port, "tags": { "kuma.io/service": service, "version": version } });
-    let mut inbounds = vec![inbound(80)];
-    if two {
-        inbounds.push(inbound(81));
-    }
     let labels: Vec<(&str, &str)> = label.iter().map(|value| ("app", *value)).collect();
-    let address = format!("10.0.0.{}", at + 1);
-    let networking = json!({ "address": address, "inbound": inbounds });
-    resource(Kind::Dataplane, &format!("{service}-{at}"), &labels, json!({ "networking": networking }))
+    let proxy = build::dataplane(&format!("{service}-{at}")).labels(&labels);
+    let proxy = proxy.address(&format!("10.0.0.{}", at + 1));
+    let ports = if two { &[80, 81][..] } else { &[80] };
+    let serve =
+        |proxy: Builder<Dataplane>, port: &u32| proxy.inbound(*port).service(service).tag("version", version);
+    ports.iter().fold(proxy, serve).complete()
 }
 
 fn targets() -> impl Strategy<Value = Value> {
@@ -80,7 +79,7 @@ fn permissions() -> impl Strategy<Value = Vec<Resource>> {
     })
 }
 
-/// Which client gets in at which inbound.
+/// Returns the pairs of clients and inbounds that accept them.
 fn allowed(mesh: &MeshSnapshot) -> BTreeSet<(Client, String)> {
     let selector = policy::PolicySelector::default();
     let clients: BTreeSet<Client> =
@@ -102,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_offered_allows_the_call_and_opens_nothing_else_that_is_not_said(
+    fn an_offered_permission_allows_the_call_and_nothing_unsaid(
         proxies in proxies(),
         permissions in permissions(),
     ) {
@@ -115,12 +114,13 @@ proptest! {
             for service in SERVICES {
                 let prefix = format!("{service}-");
                 let found = asked(&before, client.name(), &prefix, false, false);
-                let Some(change @ Change::Write(offer)) = &found.change else { continue };
+                let Some(change @ AccessChange::Write(offer)) = &found.change else { continue };
                 let after = of(resources.iter().cloned().chain(offered(change)).collect());
                 let then = asked(&after, client.name(), &prefix, false, false);
-                prop_assert_eq!(then.verdict, Verdict::Reachable, "{:?}", change);
+                prop_assert_eq!(then.verdict, ReachabilityVerdict::Reachable, "{:?}", change);
                 // A permission names an identity, which clients with other tags may have as well.
-                let (then, first) = (allowed(&after), allowed(&before));
+                let then = allowed(&after);
+let first = allowed(&before);
                 prop_assert!(first.is_subset(&then), "nothing is closed");
                 let own = ClientClass::of(&before, client);
                 for (opened, place) in then.difference(&first) {

@@ -18,15 +18,15 @@ use resources::{
     },
     naming::service_hosts::ServiceHosts,
 };
-use topology::{DestinationId, MeshSnapshot, State, matching, virtual_hosts::vips};
+use topology::{AllMeshes, DestinationId, MeshSnapshot, matching, virtual_hosts::vips};
 
 use super::other_zones::listed_elsewhere;
 
 type Claim = (String, u16, (Reverse<Rank>, Reverse<Timestamp>), Option<String>, Tags);
 
 /// A zone in which services that are called by tags have hostnames.
-pub fn state() -> State {
-    State::in_zone("east").naming_services(Some(Arc::default()))
+pub fn state() -> AllMeshes {
+    AllMeshes::in_zone("east").naming_services(Some(Arc::default()))
 }
 
 /// Hostnames found without any index: every policy is asked about every inbound, and what other zones list.
@@ -80,7 +80,7 @@ pub fn hostnames_are_complete(snapshot: &MeshSnapshot, last: &BTreeMap<Key, Opti
     }
 }
 
-/// What the mesh itself offers because of an inbound with these tags: behind all policies.
+/// Returns the claims of the mesh itself for an inbound with these tags: behind all policies.
 fn of_mesh(snapshot: &MeshSnapshot, tags: &Tags) -> Vec<Claim> {
     let mode = snapshot.mesh.spec.get::<Mesh>().unwrap().mesh_services_mode();
     let service = tags.get("kuma.io/service").filter(|_| mode != MeshServicesMode::Exclusive);

@@ -21,8 +21,8 @@ use crate::fixtures::resource;
 
 pub type Places = BTreeSet<(String, u32)>;
 
-/// Where the services of another zone are called that some ingress of it leads to. Without an egress it is at its
-/// ingresses, unless they are known by tags.
+/// Returns the places where services of another zone are called that some ingress of it leads to. Without an
+/// egress these are its ingresses, unless the services are known by tags.
 pub fn in_other_zones(
     snapshot: &MeshSnapshot,
     last: &BTreeMap<Key, Option<Arc<Resource>>>,
@@ -73,7 +73,7 @@ pub fn ingress(name: u8, [zone, address, first, second]: [u8; 4]) -> Resource {
     resource(Kind::ZoneIngress, &format!("i-{name}"), &[], spec)
 }
 
-/// Where what carries these tags is called in other zones.
+/// Returns the places where these tags are called in other zones.
 pub fn tagged_elsewhere(
     snapshot: &MeshSnapshot,
     last: &BTreeMap<Key, Option<Arc<Resource>>>,

@@ -86,11 +86,12 @@ pub fn mode(content: u8) -> &'static [(&'static str, &'static str)] {
 /// Every class that may call something else than before is named.
 pub fn callers_are_named(before: &MeshSnapshot, after: &MeshSnapshot, affected: &Affected) {
     let set = |mesh: &MeshSnapshot, class: &ClientClass| -> BTreeSet<DestinationId> {
-        mesh.reachability.destinations(class).into_iter().cloned().collect()
+        mesh.access.destinations(class).into_iter().cloned().collect()
     };
-    let known: BTreeSet<&ClientClass> = before.reachability.classes().map(|(class, _)| class).collect();
-    for (class, _) in after.reachability.classes().filter(|(class, _)| known.contains(class)) {
-        let (old, new) = (set(before, class), set(after, class));
+    let known: BTreeSet<&ClientClass> = before.access.classes().map(|(class, _)| class).collect();
+    for (class, _) in after.access.classes().filter(|(class, _)| known.contains(class)) {
+        let old = set(before, class);
+        let new = set(after, class);
         let different: BTreeSet<&DestinationId> = old.symmetric_difference(&new).collect();
         // Destinations that appear or are gone are named themselves.
         let told = |id: &&DestinationId| affected.destinations.contains(*id);

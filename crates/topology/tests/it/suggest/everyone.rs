@@ -1,7 +1,7 @@
 //! Permissions that let in clients which no rule names, in whatever way they say it.
 
 use serde_json::{Value, json};
-use topology::{observed::destination_text, reachability::suggest::Suggestions};
+use topology::{access::suggest::Suggestions, observed::destination_text};
 
 use super::{World, everyone, permission, shown, universal};
 
@@ -17,7 +17,7 @@ fn tagged(service: &str) -> Value {
     json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": service } })
 }
 
-/// What will let everyone in, and where.
+/// Returns the entries that will let everyone in, each with its destinations.
 fn open(suggestions: &Suggestions) -> Vec<(String, Vec<String>)> {
     let texts = |ids: &Vec<_>| ids.iter().map(destination_text).collect();
     suggestions.open.iter().map(|(entry, ids)| (entry.to_string(), texts(ids))).collect()

@@ -55,7 +55,8 @@ fn of_service(n: usize, [by, target, ..]: [u8; 4]) -> Resource {
 }
 
 fn target([kind, service, version, _]: [u8; 4]) -> Value {
-    let (service, version) = (pick(&SERVICES, service), pick(&["1", "2"], version));
+    let service = pick(&SERVICES, service);
+    let version = pick(&["1", "2"], version);
     match kind % 7 {
         0 => json!({ "kind": "Mesh" }),
         1 => json!({ "kind": "MeshSubset", "tags": { "kuma.io/service": service } }),
@@ -181,7 +182,9 @@ proptest! {
         let copy = || World { resources: world.resources.clone(), observed: world.observed.clone(), ..World::of(Vec::new()) };
         let opened = copy().followed(&suggestions);
         let closed = copy().followed(&suggestions).closed(&suggestions);
-        let (mesh, before, after) = (world.mesh(), permissions(&world), [permissions(&opened), permissions(&closed)]);
+        let mesh = world.mesh();
+let before = permissions(&world);
+let after = [permissions(&opened), permissions(&closed)];
         for edge in world.observed.edges.keys().filter(|edge| !denied.contains(edge)) {
             for client in clients(&mesh, edge) {
                 for (dataplane, inbound) in serving(&world, &mesh, &edge.destination) {

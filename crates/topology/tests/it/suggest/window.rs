@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use resources::Resource;
 use serde_json::json;
-use topology::{observed::destination_text, reachability::suggest::Proxies};
+use topology::{access::suggest::ReportingProxies, observed::destination_text};
 
 use super::{DAY, World, mesh, service, serving};
 use crate::zones::ingress;
@@ -44,9 +44,9 @@ fn a_service_that_joined_late_is_observed_since_then() {
 }
 
 #[test]
-fn proxies_that_are_connected_elsewhere_and_clients_of_other_zones_are_named() {
+fn proxies_connected_elsewhere_and_clients_of_other_zones_are_named() {
     let said = |world: &World, connected| {
-        let proxies = Proxies { reporting: connected, connected };
+        let proxies = ReportingProxies { reporting: connected, connected };
         let suggestions = world.ask(None, Some(proxies)).unwrap();
         (suggestions.other_zones, suggestions.warnings.join("\n"))
     };

@@ -1,6 +1,6 @@
-//! What a proxy's answer says about what it has, and about what it refuses.
+//! Conclusions from ACKs and NACKs: the resources that the proxy has, and those it rejects.
 
-use super::{Batch, Channel, InFlight, Name, Verdict};
+use super::{Batch, Channel, InFlight, Name, ProxyAnswer};
 use crate::{
     action::Rejection,
     blame::blamed,
@@ -10,7 +10,7 @@ use crate::{
     target::Resources,
 };
 
-/// How many refused versions of one name are remembered.
+/// Limit of rejected versions kept per name.
 const REMEMBERED: usize = 8;
 
 impl Channel {
@@ -19,9 +19,9 @@ impl Channel {
         nonce: &str,
         error: Option<&RpcStatus>,
         target: Option<Resources<'_>>,
-    ) -> Verdict {
+    ) -> ProxyAnswer {
         let Some(mut flight) = self.in_flight.take_if(|flight| flight.nonce == nonce) else {
-            return Verdict::Stale;
+            return ProxyAnswer::Stale;
         };
         let mut to_review = std::mem::take(&mut flight.to_review);
         to_review.extend(flight.forgotten.iter().cloned());
@@ -38,7 +38,7 @@ impl Channel {
         verdict
     }
 
-    fn acked(&mut self, flight: InFlight) -> Verdict {
+    fn acked(&mut self, flight: InFlight) -> ProxyAnswer {
         self.counters.acked += 1;
         let InFlight { batch: Batch { mut sent, removed, .. }, forgotten, .. } = flight;
         let resources = sent.len() + removed.len();
@@ -58,11 +58,11 @@ impl Channel {
             }
             self.held.replace(ByName(resource.clone()));
         }
-        Verdict::Acked { sent, resources }
+        ProxyAnswer::Acked { sent, resources }
     }
 
     /// A proxy may have taken some resources of a response it refuses, so nothing is certain about any.
-    fn refuse(&mut self, flight: InFlight, message: &str) -> Verdict {
+    fn refuse(&mut self, flight: InFlight, message: &str) -> ProxyAnswer {
         self.counters.rejected += 1;
         let InFlight { batch: Batch { sent, removed, .. }, forgotten, .. } = flight;
         for name in &removed {
@@ -96,7 +96,7 @@ impl Channel {
         for group in [other, one].into_iter().filter(|group| !group.is_empty()) {
             self.suspects.push(group.iter().map(|name| (*name).clone()).collect());
         }
-        Verdict::Rejected { sent, blamed }
+        ProxyAnswer::Rejected { sent, blamed }
     }
 
     fn remember(&mut self, resource: &Encoded, message: &str) {
@@ -105,7 +105,8 @@ impl Channel {
         if refused.len() == REMEMBERED {
             refused.remove(0);
         }
-        let (name, version) = (resource.name.clone(), resource.version);
+        let name = resource.name.clone();
+        let version = resource.version;
         refused.push(Rejection { name, version, message: nack_message::kept(message), has_another: false });
     }
 

@@ -8,15 +8,15 @@ use crate::{
     target::{Resources, Type},
 };
 
-/// How many bytes of resources a response may have; a larger resource travels alone.
+/// Limit of resource bytes in a response; a larger resource travels alone.
 const CHUNK: usize = 64 * 1024;
 
-/// What one response carries, sorted by name.
+/// Content of one response, sorted by name.
 #[derive(Default)]
 pub(in crate::delta) struct Batch {
     pub(in crate::delta) sent: Vec<Arc<Encoded>>,
     pub(in crate::delta) removed: Vec<Name>,
-    /// How the sweep goes on when the batch is on its way; `None` without one.
+    /// State of the sweep once the batch is in flight; `None` without a sweep.
     sweep: Option<Sweep>,
 }
 
@@ -35,7 +35,7 @@ impl Order {
     }
 }
 
-/// Where a sweep over the target stands.
+/// Position of a sweep over the target.
 enum Sweep {
     /// Everything after this name is to be sent.
     After(Name),
@@ -98,7 +98,7 @@ impl Channel {
         batch
     }
 
-    /// What a batch sends, in the order in which the proxy is to take it in.
+    /// Returns the resources of a batch in the order in which the proxy is to apply them.
     pub(in crate::delta) fn ordered<'b>(&self, batch: &'b Batch, order: Order) -> Vec<&'b Arc<Encoded>> {
         let mut sent: Vec<&Arc<Encoded>> = batch.sent.iter().collect();
         if order == Order::KnownFirst && self.has_something() {
@@ -133,7 +133,8 @@ impl Channel {
         self.owes_answer = false;
         self.counters.sent += 1;
         self.counters.resources += batch.sent.len() as u64;
-        let (forgotten, to_review) = (BTreeSet::new(), BTreeSet::new());
+        let forgotten = BTreeSet::new();
+        let to_review = BTreeSet::new();
         self.in_flight = Some(InFlight { nonce, batch, forgotten, to_review, introduces });
     }
 }

@@ -81,7 +81,7 @@ fn register(client: &Client, service: &str, address: Ipv4Addr) -> anyhow::Result
     Ok(())
 }
 
-/// How long it takes from now until this server answers.
+/// Time from now until this server answers.
 fn answered(caller: Ipv4Addr, port: u16, server: &str) -> anyhow::Result<Duration> {
     let started = Instant::now();
     loop {
@@ -106,7 +106,8 @@ fn report(rows: &[(&str, Vec<Duration>)]) -> anyhow::Result<String> {
     for (what, times) in rows {
         let mut times = times.clone();
         times.sort_unstable();
-        let (middle, longest) = (times.get(times.len() / 2), times.last());
+        let middle = times.get(times.len() / 2);
+        let longest = times.last();
         let (middle, longest) = middle.zip(longest).context("nothing was measured")?;
         let verdict = if *longest <= ASKED { "holds" } else { "**does not hold**" };
         writeln!(out, "| {what} | {} | {middle:.1?} | {longest:.1?} | {verdict} |", times.len())?;

@@ -29,7 +29,7 @@ const FIRST_PORT: u16 = 20_000;
 const PATIENCE: Duration = Duration::from_secs(300);
 const UNIFIED: &str = "KUMA_DATAPLANE_RUNTIME_UNIFIED_RESOURCE_NAMING_ENABLED";
 
-/// What one start has cost.
+/// Cost of one start.
 struct Cost {
     processor: Duration,
     heap: u64,
@@ -117,7 +117,7 @@ fn start(control_plane: &ControlPlane, own: &Value) -> anyhow::Result<Cost> {
     Ok(Cost { processor, heap: heap.context("no heap in /memory")?, statistics })
 }
 
-/// What all threads of a process have used so far.
+/// CPU time of all threads of a process so far.
 fn processor_time(pid: u32) -> anyhow::Result<Duration> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -144,7 +144,8 @@ fn report(costs: &[Vec<Cost>]) -> anyhow::Result<String> {
          decides about seconds.\n\n| profile | processor time | heap | statistics |\n|---|---|---|---|\n"
     );
     let all = costs.first().context("nothing was measured")?;
-    let (time, heap) = (median(all, |cost| cost.processor)?, median(all, |cost| cost.heap)?);
+    let time = median(all, |cost| cost.processor)?;
+    let heap = median(all, |cost| cost.heap)?;
     for (profile, costs) in PROFILES.iter().zip(costs) {
         let time = median(costs, |cost| cost.processor)?.as_secs_f64() / time.as_secs_f64();
         let heap = median(costs, |cost| cost.heap)? as f64 / heap as f64;

@@ -1,4 +1,4 @@
-//! What a control plane uses while nothing happens, and waiting until nothing does.
+//! Cost of a control plane while nothing happens, and waiting until nothing does.
 
 use std::{
     fs, thread,
@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::{Filled, WINDOW};
 
-/// How long no process may have used any CPU to be at rest.
+/// Time without any use of CPU after which a process is at rest.
 const REST: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -24,7 +24,8 @@ pub fn wait_for_rest(all: &[Filled]) -> anyhow::Result<()> {
     let used =
         || -> anyhow::Result<f64> { all.iter().map(|filled| cpu_seconds(filled.control_plane.pid())).sum() };
     let begun = Instant::now();
-    let (mut last, mut since) = (used()?, Instant::now());
+    let mut last = used()?;
+    let mut since = Instant::now();
     while since.elapsed() < REST {
         anyhow::ensure!(begun.elapsed() < PATIENCE, "the control planes are still busy after {PATIENCE:?}");
         thread::sleep(Duration::from_millis(50));
@@ -36,7 +37,7 @@ pub fn wait_for_rest(all: &[Filled]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the process uses while nothing happens.
+/// Measures a process while nothing happens.
 pub fn cost(pid: u32) -> anyhow::Result<Idle> {
     let over = 2 * WINDOW;
     let before = cpu_seconds(pid)?;

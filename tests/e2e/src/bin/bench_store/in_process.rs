@@ -1,4 +1,4 @@
-//! What `cargo bench -p store` measured.
+//! Results of `cargo bench -p store`.
 
 use std::{fs, path::Path};
 

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use testkit::postgres::Postgres;
 
 const WINDOW: Duration = Duration::from_secs(5);
-/// How many resources are stored when reading is measured; idle cost is measured at `IDLE_AT`.
+/// Numbers of stored resources at which reading is measured; idle cost is measured at `IDLE_AT`.
 const SIZES: [usize; 3] = [100, 10_000, 100_000];
 const IDLE_AT: usize = 10_000;
 
@@ -99,7 +99,7 @@ fn resource(name: &str, turn: u64) -> Value {
     })
 }
 
-/// How long a write acknowledged by one control plane takes to be visible at another.
+/// Delays until a write acknowledged by one control plane is visible at another.
 fn seen_by_another() -> anyhow::Result<Vec<Duration>> {
     let postgres = Postgres::start()?;
     let database = postgres.create_database("bench")?;
@@ -107,7 +107,8 @@ fn seen_by_another() -> anyhow::Result<Vec<Duration>> {
     let setup = Setup { profile: Profile::Release, ..Setup::default() }.on_postgres(&database);
     let writer = ControlPlane::start(dirs[0].path(), setup.clone())?;
     let reader = ControlPlane::start(dirs[1].path(), setup)?;
-    let (writer, reader) = (writer.client(), reader.client());
+    let writer = writer.client();
+    let reader = reader.client();
     writes::make_mesh(&writer)?;
     let mut times = Vec::new();
     for i in 0..100 {

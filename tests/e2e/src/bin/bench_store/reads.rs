@@ -8,7 +8,7 @@ use e2e::Client;
 use crate::{COLLECTION, Filled, median, name, report::Row};
 
 const ROUNDS: usize = 300;
-/// How many different resources are asked for at each size, evenly spread over the stored ones.
+/// Number of different resources asked for at each size, evenly spread over the stored ones.
 const PLACES: usize = 64;
 const PAGE: usize = 100;
 /// Pages are larger than single resources, so fewer of them make a turn.
@@ -39,7 +39,8 @@ fn row(
         for turn in 0..all.len() {
             // The store that comes first in one round comes later in the next.
             let at = (round + turn) % all.len();
-            let (size, client) = (all[at].size, &clients[at]);
+            let size = all[at].size;
+            let client = &clients[at];
             timed(client, &path(size, 0))?;
             for i in 0..block {
                 times[at].push(timed(client, &path(size, i))?);
@@ -65,7 +66,8 @@ fn timed(client: &Client, path: &str) -> anyhow::Result<Duration> {
 fn check_pages(all: &[Filled]) -> anyhow::Result<()> {
     for filled in all {
         let answer = filled.control_plane.client().get(&format!("{COLLECTION}?size={PAGE}"))?.json();
-        let (items, total) = (answer["items"].as_array().map(Vec::len), answer["total"].as_u64());
+        let items = answer["items"].as_array().map(Vec::len);
+        let total = answer["total"].as_u64();
         anyhow::ensure!(
             items == Some(PAGE) && total == u64::try_from(filled.size).ok(),
             "with {} resources a page has {items:?} of {total:?}",

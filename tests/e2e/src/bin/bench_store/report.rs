@@ -4,7 +4,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use crate::{IDLE_AT, SIZES, idle::Idle, in_process::InProcess, writes::Puts};
 
-/// What costs the same at every size costs at most this much more at one of them.
+/// Largest ratio between two sizes for something that costs the same at every size.
 const FLAT: f64 = 1.2;
 
 pub struct Measured {
@@ -22,7 +22,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// How many times as much it costs in the store where it costs most as in the smallest.
+    /// Ratio of the highest cost at any size to that in the smallest store.
     fn growth(&self) -> f64 {
         self.ratios().fold(1.0, f64::max)
     }
@@ -158,7 +158,7 @@ impl Measured {
     }
 }
 
-/// How the rows are called that measure the machine's memory rather than the store.
+/// Mark of the rows that measure the machine's memory rather than the store.
 const COLD: &str = "in no order";
 
 fn table(out: &mut String, rows: &[Row]) -> std::fmt::Result {

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::{COLLECTION, WINDOW, name, resource};
 
-/// How many commits it takes until SQLite's log is as long as it gets, after which a commit is cheaper.
+/// Commits until SQLite's log is as long as it gets, after which a commit is cheaper.
 const WARM_UP: u64 = 2_000;
 
 /// So many writers through REST, and bare SQLite right before and after them, per second.
@@ -76,7 +76,8 @@ impl Raw {
     }
 
     fn commits_per_second(&mut self) -> anyhow::Result<f64> {
-        let (started, before) = (Instant::now(), self.commits);
+        let started = Instant::now();
+        let before = self.commits;
         while started.elapsed() < WINDOW {
             self.commit()?;
         }
@@ -85,11 +86,14 @@ impl Raw {
 }
 
 fn puts_per_second(client: &Client, writers: usize) -> f64 {
-    let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let done = Arc::new(AtomicU64::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
     let started = Instant::now();
     let threads: Vec<_> = (0..writers)
         .map(|writer| {
-            let (client, done, stop) = (client.clone(), done.clone(), stop.clone());
+            let client = client.clone();
+            let done = done.clone();
+            let stop = stop.clone();
             thread::spawn(move || {
                 let mut turn = 0_u64;
                 while !stop.load(Ordering::Relaxed) {

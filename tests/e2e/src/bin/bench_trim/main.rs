@@ -22,14 +22,14 @@ use e2e::{
 use serde_json::{Value, json};
 
 const SERVICES: usize = 300;
-/// How many of them the proxy may call.
+/// Number of services that the proxy may call.
 const DEGREE: usize = 10;
 const RUNS: usize = 3;
 const MODES: [(&str, usize); 2] = [("off", SERVICES), ("enforce", DEGREE)];
 const PATIENCE: Duration = Duration::from_secs(300);
 const UNIFIED: &str = "KUMA_DATAPLANE_RUNTIME_UNIFIED_RESOURCE_NAMING_ENABLED";
 
-/// What one start has cost.
+/// Cost of one start.
 struct Cost {
     received: u64,
     processor: Duration,
@@ -133,12 +133,12 @@ fn start(control_plane: &ControlPlane, offered: usize) -> anyhow::Result<Cost> {
     })
 }
 
-/// Whether this is about another service than its own.
+/// True for names of a service other than the proxy's own.
 fn is_offered(name: &str) -> bool {
     name.starts_with("kri_msvc_") && name.contains("_service-")
 }
 
-/// What all threads of a process have used so far.
+/// CPU time of all threads of a process so far.
 fn processor_time(pid: u32) -> anyhow::Result<Duration> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {

@@ -70,7 +70,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether there is such a process, and it does not only wait to be buried.
+/// True while there is such a process, and it does not only wait to be buried.
 fn runs(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

@@ -26,7 +26,7 @@ use crate::documents::root;
 
 const GUIDE: &str = include_str!("../../../../../docs/guide/install.md");
 
-/// What stands in for programs of the system, ...
+/// Substitutes for programs of the system, ...
 const SHIMS: [(&str, &str); 5] = [
     ("machine", include_str!("shims/machine")),
     ("systemctl", include_str!("shims/systemctl")),
@@ -72,7 +72,7 @@ struct Machine {
     workload: Workload,
     /// Has this view of the disk.
     holder: Child,
-    /// What the machine has on its disk that this one has not.
+    /// Files that the machine has on its disk and this one has not.
     changes: PathBuf,
     scripts: PathBuf,
     umask: &'static str,
@@ -89,7 +89,8 @@ impl Machine {
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             }
         }
-        let (workload, changes) = (network.workload().unwrap(), folder.path().join(name));
+        let workload = network.workload().unwrap();
+        let changes = folder.path().join(name);
         fs::create_dir_all(&changes).unwrap();
         let mut holder = Command::new("unshare");
         holder.arg("--mount").arg(scripts.join("shims/machine")).arg(&changes).arg(e2e::envoy().unwrap());
@@ -121,7 +122,8 @@ impl Machine {
         shell.env("HOME", "/root");
         shell.env("OTHER_MACHINE", other.map(|other| other.holder.id().to_string()).unwrap_or_default());
         let output = self.workload.namespace.output(&mut shell).unwrap();
-        let (said, talk) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stdout);
+        let talk = String::from_utf8_lossy(&output.stderr);
         let failed =
             || format!("install.md:{line}: {placed}\n{}\n{said}{talk}\n{}", output.status, self.logs());
         assert!(output.status.success(), "{}", failed());
@@ -152,7 +154,7 @@ impl Drop for Machine {
     }
 }
 
-/// Whether the guide can be followed here.
+/// True where the guide can be followed.
 fn is_possible() -> bool {
     if !netns::available().unwrap() || PACKAGES.installed().is_none() {
         return false;

@@ -1,15 +1,15 @@
-//! What destinations are called in the proxies that they are reached through, read from the running proxies.
+//! Names of destinations in the proxies that they are reached through, read from the running proxies.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use e2e::proxy::RunningProxy;
 use serde_json::Value;
 
-use crate::names::{Live, NOTHING, Row};
+use crate::names::{ListenerNames, Live, NOTHING};
 
 /// A destination: its name in each scheme, and the server name that it is dialled by.
 #[derive(Debug, Clone, Copy)]
-pub struct Target {
+pub struct NamedDestination {
     pub unified: &'static str,
     pub legacy: &'static str,
     pub sni: &'static str,
@@ -17,19 +17,19 @@ pub struct Target {
 
 /// A proxy, and where it listens: a sidecar at the ports of its outbounds, a zone proxy at one.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'p> {
+pub struct ProxyListener<'p> {
     pub proxy: &'p RunningProxy,
     address: Ipv4Addr,
     port: u16,
 }
 
-impl<'p> Place<'p> {
-    pub fn client(proxy: &'p RunningProxy, address: Ipv4Addr) -> Place<'p> {
-        Place { proxy, address, port: 0 }
+impl<'p> ProxyListener<'p> {
+    pub fn client(proxy: &'p RunningProxy, address: Ipv4Addr) -> ProxyListener<'p> {
+        ProxyListener { proxy, address, port: 0 }
     }
 
-    pub fn zone_proxy(proxy: &'p RunningProxy, address: Ipv4Addr, port: u16) -> Place<'p> {
-        Place { proxy, address, port }
+    pub fn zone_proxy(proxy: &'p RunningProxy, address: Ipv4Addr, port: u16) -> ProxyListener<'p> {
+        ProxyListener { proxy, address, port }
     }
 }
 
@@ -50,32 +50,35 @@ const FAMILIES: [(&str, &str); 4] = [
 const ADMIN: [&str; 2] = ["admin", "admin.main_thread"];
 
 impl Scheme {
-    fn name(self, target: Target) -> &'static str {
+    fn name(self, target: NamedDestination) -> &'static str {
         if self.unified { target.unified } else { target.legacy }
     }
 
     /// A sidecar calls a destination at a port of its own, and dials it by its server name.
-    pub fn calls(self, client: Place<'_>, port: u16, target: Target) {
-        let Place { proxy, address, .. } = client;
-        let (legacy, kri) = (target.legacy, target.unified);
-        let (listener, stats) = (format!("outbound:{address}:{port}"), format!("{address}_{port}"));
+    pub fn calls(self, client: ProxyListener<'_>, port: u16, target: NamedDestination) {
+        let ProxyListener { proxy, address, .. } = client;
+        let legacy = target.legacy;
+        let kri = target.unified;
+        let listener = format!("outbound:{address}:{port}");
+        let stats = format!("{address}_{port}");
         let http = format!("http {legacy}");
-        let row = Row::of([&listener, &stats, legacy, legacy, kri, legacy, &http, NOTHING]);
+        let row = ListenerNames::of([&listener, &stats, legacy, legacy, kri, legacy, &http, NOTHING]);
         let row = if self.unified { row.all_named(kri) } else { row };
         self.has(proxy, &row);
         let dialled = dump(proxy, "ClustersConfigDump", "dynamic_active_clusters");
         let dialled = dialled.iter().map(|told| &told["cluster"]).find(|it| it["name"] == self.name(target));
         let sni = &dialled.unwrap()["transport_socket"]["typed_config"]["sni"];
         assert_eq!(sni, target.sni, "{}", target.unified);
-        let secrets = match self.unified {
-            true => ["system_mtls_ca_default", "system_mtls_identity_default"],
-            false => ["identity_cert:secret:default", "mesh_ca:secret:default"],
+        let secrets = if self.unified {
+            ["system_mtls_ca_default", "system_mtls_identity_default"]
+        } else {
+            ["identity_cert:secret:default", "mesh_ca:secret:default"]
         };
         assert_eq!(Vec::from_iter(&Live::of(proxy).secrets), secrets);
     }
 
     /// A zone proxy passes connections for a destination on.
-    pub fn passes_on(self, gate: Place<'_>, target: Target) {
+    pub fn passes_on(self, gate: ProxyListener<'_>, target: NamedDestination) {
         let name = self.name(target);
         let row = self.row(gate, target, NOTHING, &format!("tcp {name}"));
         self.has(gate.proxy, &row);
@@ -83,7 +86,7 @@ impl Scheme {
     }
 
     /// An egress ends the mesh's TLS, and reads requests.
-    pub fn leads_out(self, exit: Place<'_>, target: Target) {
+    pub fn leads_out(self, exit: ProxyListener<'_>, target: NamedDestination) {
         let name = self.name(target);
         let row = self.row(exit, target, name, &format!("http {name}"));
         self.has(exit.proxy, &row);
@@ -92,18 +95,25 @@ impl Scheme {
         assert!(chains.iter().any(|chain| chain["name"] == name), "{chains:#?}");
     }
 
-    fn row(self, at: Place<'_>, target: Target, routes: &str, filter: &str) -> Row {
-        let Place { address, port, .. } = at;
+    fn row(
+        self,
+        at: ProxyListener<'_>,
+        target: NamedDestination,
+        routes: &str,
+        filter: &str,
+    ) -> ListenerNames {
+        let ProxyListener { address, port, .. } = at;
         let name = self.name(target);
-        let (listener, stats) = match self.unified {
-            true => (format!("self_{port}"), format!("self_{port}")),
-            false => (format!("inbound:{address}:{port}"), format!("{address}_{port}")),
+        let (listener, stats) = if self.unified {
+            (format!("self_{port}"), format!("self_{port}"))
+        } else {
+            (format!("inbound:{address}:{port}"), format!("{address}_{port}"))
         };
-        Row::of([&listener, &stats, name, name, routes, routes, filter, NOTHING])
+        ListenerNames::of([&listener, &stats, name, name, routes, routes, filter, NOTHING])
     }
 
     /// Asserts that names stand in the live configuration, and that traffic was counted under them.
-    fn has(self, proxy: &RunningProxy, row: &Row) {
+    fn has(self, proxy: &RunningProxy, row: &ListenerNames) {
         let live = Live::of(proxy);
         assert!(live.rows.contains(row), "no {row:#?} in {:#?}", live.rows);
         for counter in row.counters() {
@@ -127,7 +137,7 @@ impl Scheme {
 }
 
 /// Asserts that a zone proxy leads the server name that is dialled, among others, to the destination.
-fn assert_accepts(gate: Place<'_>, cluster: &str, target: Target) {
+fn assert_accepts(gate: ProxyListener<'_>, cluster: &str, target: NamedDestination) {
     let leads = |chain: &&Value| chain["filters"].to_string().contains(&format!("{cluster:?}"));
     let chains = chains(gate);
     let names = chains.iter().filter(leads).flat_map(|chain| {
@@ -137,7 +147,7 @@ fn assert_accepts(gate: Place<'_>, cluster: &str, target: Target) {
     assert!(names.iter().any(|name| name == target.sni), "{cluster} is reached by {names:?}");
 }
 
-fn chains(gate: Place<'_>) -> Vec<Value> {
+fn chains(gate: ProxyListener<'_>) -> Vec<Value> {
     let listeners = dump(gate.proxy, "ListenersConfigDump", "dynamic_listeners");
     let listeners = listeners.iter().map(|told| &told["active_state"]["listener"]);
     let at = |listener: &&Value| listener["address"]["socket_address"]["port_value"] == gate.port;

@@ -9,9 +9,10 @@ use super::{answered_by_all, balanced, everywhere};
 use crate::federated::{Federation, by_name};
 
 #[test]
-fn a_service_of_several_zones_has_a_status_in_each_zone_and_is_found_by_name_and_hostname() {
+fn a_service_of_several_zones_has_a_status_and_hostname_in_each() {
     let federation = Federation::start(&["east", "west"], true);
-    let (east, global) = (federation.zone("east"), &federation.global);
+    let east = federation.zone("east");
+    let global = &federation.global;
     let _backends = ["east", "west"].map(|zone| {
         (federation.serve(zone, &format!("backend-{zone}"), "backend"), federation.ingress(zone))
     });

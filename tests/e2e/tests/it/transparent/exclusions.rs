@@ -1,4 +1,4 @@
-//! What was excluded does not pass Envoy: it is not counted there on its way out, and reaches the application without
+//! Excluded traffic does not pass Envoy: it is not counted there on its way out, and reaches the application without
 //! mutual TLS on its way in.
 
 use std::net::IpAddr;
@@ -65,7 +65,8 @@ fn excluded_ports_users_and_addresses_are_called_without_envoy() {
 fn excluded_ports_and_callers_reach_the_application_without_mutual_tls() {
     let Some(mut mesh) = Mesh::start() else { return };
     let server = mesh.machine("server-1", &http("server"));
-    let (caller, other) = (mesh.outside("outside-1", &[]), mesh.outside("outside-2", &[]));
+    let caller = mesh.outside("outside-1", &[]);
+    let other = mesh.outside("outside-2", &[]);
     let install = |given: &[&str]| mesh.install(&server.workload.namespace, &flags(given));
     let [v4, v6] = addresses(&server.workload);
     let services = [(v4, 80), (v4, 81), (v6, 81)];

@@ -43,14 +43,18 @@ pub struct Outside {
     _services: Vec<Service>,
 }
 
-/// How a machine differs from others.
+/// Differences of a machine from others.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
     /// The mesh, its control plane and its resolver know it by its IPv6 address alone.
     pub by_ipv6: bool,
+    /// It has no IPv4 address, not even that of the loopback interface.
+    pub without_ipv4: bool,
+    /// It reaches its own network alone by IPv6.
+    pub no_ipv6_route: bool,
     /// More flags for the installation of rules.
     pub flags: Vec<String>,
-    /// What the agent knows of the rules, instead of `--transparent-proxy`.
+    /// Configuration of redirection that the agent is given, instead of `--transparent-proxy`.
     pub told: Option<String>,
 }
 
@@ -99,6 +103,14 @@ impl Mesh {
 
     pub fn machine_with(&mut self, name: &str, tags: &Value, wishes: &Wishes) -> Machine {
         let mut workload = self.network.workload().unwrap();
+        if wishes.without_ipv4 {
+            for device in ["lo", "eth0"] {
+                workload.namespace.ip(&format!("-4 addr flush dev {device}")).unwrap();
+            }
+        }
+        if wishes.no_ipv6_route {
+            workload.namespace.ip("-6 route del default").unwrap();
+        }
         let resolv_conf = if wishes.by_ipv6 { "resolv6.conf" } else { "resolv.conf" };
         workload.namespace = workload.namespace.with_resolv_conf(&self.files.path().join(resolv_conf));
         let address = if wishes.by_ipv6 { workload.v6.into() } else { IpAddr::from(workload.v4) };
@@ -119,7 +131,8 @@ impl Mesh {
 
     fn options(&self, name: &str, wishes: &Wishes) -> Options {
         let token = self.at_hub(|world| dataplane_token(&world.control_plane, "default", name).unwrap());
-        let ([_, _, port], (v4, v6)) = (self.world.control_plane.ports(), self.network.gateway());
+        let [_, _, port] = self.world.control_plane.ports();
+        let (v4, v6) = self.network.gateway();
         let control_plane = if wishes.by_ipv6 { v6.into() } else { IpAddr::from(v4) };
         let told = match &wishes.told {
             Some(config) => vec!["--transparent-proxy-config".to_owned(), config.clone()],
@@ -162,7 +175,7 @@ pub fn serve(namespace: &Namespace, name: &str, at: &[(IpAddr, u16)]) -> Vec<Ser
     at.iter().map(|at| start(at).unwrap()).collect()
 }
 
-/// What a program of a user prints, and whether it succeeded.
+/// Output of a program run as a user, and whether it succeeded.
 fn run(namespace: &Namespace, user: u32, program: &str, arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(program);
     command.args(arguments).uid(user).gid(user).env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
@@ -171,7 +184,7 @@ fn run(namespace: &Namespace, user: u32, program: &str, arguments: &[&str]) -> (
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// What is answered at a URL, by `-4` or `-6`.
+/// Answer of a URL, by `-4` or `-6`.
 pub fn curl(namespace: &Namespace, user: u32, version: &str, url: &str) -> (bool, String) {
     let flags = [version, "--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", "5", url];
     run(namespace, user, "curl", &flags)
@@ -188,7 +201,7 @@ pub fn reaches(namespace: &Namespace, version: &str, url: &str, expected: &str) 
     .unwrap_or_else(|error| panic!("{error}: {last}"));
 }
 
-/// Whether the service that says this has such a name.
+/// True if the answer is that of a service with such a name.
 pub fn is_from(said: &str, expected: &str) -> bool {
     serde_json::from_str(said)
         .is_ok_and(|answer: Value| answer["name"].as_str().is_some_and(|name| name.starts_with(expected)))
@@ -226,7 +239,7 @@ impl Machine {
         .unwrap_or_else(|error| panic!("{error}: {last}"));
     }
 
-    /// How many connections passed through one of Envoy's ways that are not the mesh's.
+    /// Connections that passed through one of Envoy's passthrough clusters.
     pub fn passed(&self, way: &str) -> u64 {
         self.proxy.stat(&format!("cluster.self_passthrough_{way}.upstream_cx_total")).unwrap()
     }

@@ -12,7 +12,8 @@ fn containers_call_by_name_through_the_proxy_of_their_machine() {
     mesh.apply(BY_SERVICE);
     let _backend = mesh.machine("backend-1", &http("backend"));
     let outside = mesh.outside("outside", &[8000]);
-    let (v4, v6) = ("docker0:10.88.0.0/24", "docker+:fd88::/64");
+    let v4 = "docker0:10.88.0.0/24";
+    let v6 = "docker+:fd88::/64";
     let wishes = Wishes {
         flags: vec![format!("--vnet={v4}"), format!("--vnet={v6}")],
         told: Some(format!("{{redirect: {{dns: {{enabled: true}}, vnet: {{networks: ['{v4}', '{v6}']}}}}}}")),

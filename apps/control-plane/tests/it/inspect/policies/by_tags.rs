@@ -1,4 +1,4 @@
-//! What is in effect for destinations that are known by their tags only.
+//! Policies in effect for destinations that are known by their tags only.
 
 use resources::Kind;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ async fn destinations_by_tags_have_rules_where_services_are_not_all_resources() 
 }
 
 #[tokio::test]
-async fn requests_of_a_route_at_the_top_of_a_policy_are_told_by_the_hash_of_what_it_matches() {
+async fn requests_of_a_policys_route_are_known_by_the_hash_of_its_matches() {
     let networking = json!({ "address": "10.0.0.1",
         "inbound": [{ "port": 80, "tags": { "kuma.io/service": "old", "kuma.io/protocol": "http" } }],
         "outbound": [{ "port": 10, "tags": { "kuma.io/service": "old" } }] });

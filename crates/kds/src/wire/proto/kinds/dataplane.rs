@@ -1,8 +1,9 @@
 use super::{
-    Kind, Message, Type, Words, many, map, mesh::METRICS_BACKEND, one, ours, words, zone_proxy::ENVOY_ADMIN,
+    Message, ProtoKind, Type, Words, many, map, mesh::METRICS_BACKEND, one, ours, words,
+    zone_proxy::ENVOY_ADMIN,
 };
 
-pub(super) static DATAPLANE: Kind = Kind {
+pub(super) static DATAPLANE: ProtoKind = ProtoKind {
     name: "kuma.mesh.v1alpha1.Dataplane",
     message: Message(&[
         one(1, "networking", Type::Message(&NETWORKING)),

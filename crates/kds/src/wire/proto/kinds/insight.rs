@@ -1,6 +1,6 @@
-use super::{Kind, Message, Type, Words, many, map, one, ours, words};
+use super::{Message, ProtoKind, Type, Words, many, map, one, ours, words};
 
-pub(super) static DATAPLANE_INSIGHT: Kind = Kind {
+pub(super) static DATAPLANE_INSIGHT: ProtoKind = ProtoKind {
     name: "kuma.mesh.v1alpha1.DataplaneInsight",
     message: Message(&[
         many(1, "subscriptions", Type::Message(&SUBSCRIPTION)),
@@ -10,11 +10,11 @@ pub(super) static DATAPLANE_INSIGHT: Kind = Kind {
     ]),
 };
 
-pub(super) static ZONE_INGRESS_INSIGHT: Kind =
-    Kind { name: "kuma.mesh.v1alpha1.ZoneIngressInsight", message: ZONE_PROXY_INSIGHT };
+pub(super) static ZONE_INGRESS_INSIGHT: ProtoKind =
+    ProtoKind { name: "kuma.mesh.v1alpha1.ZoneIngressInsight", message: ZONE_PROXY_INSIGHT };
 
-pub(super) static ZONE_EGRESS_INSIGHT: Kind =
-    Kind { name: "kuma.mesh.v1alpha1.ZoneEgressInsight", message: ZONE_PROXY_INSIGHT };
+pub(super) static ZONE_EGRESS_INSIGHT: ProtoKind =
+    ProtoKind { name: "kuma.mesh.v1alpha1.ZoneEgressInsight", message: ZONE_PROXY_INSIGHT };
 
 const ZONE_PROXY_INSIGHT: Message =
     Message(&[many(1, "subscriptions", Type::Message(&SUBSCRIPTION)), one(2, "metadata", Type::Struct)]);
@@ -106,7 +106,7 @@ static TELEMETRY_SIGNAL: Message = Message(&[
     many(7, "blockedReasons", Type::Text),
 ]);
 
-pub(super) static SERVICE_INSIGHT: Kind = Kind {
+pub(super) static SERVICE_INSIGHT: ProtoKind = ProtoKind {
     name: "kuma.mesh.v1alpha1.ServiceInsight",
     message: Message(&[map(2, "services", Type::Message(&SERVICE))]),
 };

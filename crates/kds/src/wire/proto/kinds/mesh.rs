@@ -1,6 +1,6 @@
-use super::{Field, Kind, Message, Type, Words, many, map, one, words};
+use super::{Field, Message, ProtoKind, Type, Words, many, map, one, words};
 
-pub(super) static MESH: Kind = Kind {
+pub(super) static MESH: ProtoKind = ProtoKind {
     name: "kuma.mesh.v1alpha1.Mesh",
     message: Message(&[
         one(1, "mtls", Type::Message(&MTLS)),

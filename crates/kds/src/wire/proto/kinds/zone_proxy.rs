@@ -1,6 +1,6 @@
-use super::{Kind, Message, Type, many, map, one};
+use super::{Message, ProtoKind, Type, many, map, one};
 
-pub(super) static ZONE_INGRESS: Kind = Kind {
+pub(super) static ZONE_INGRESS: ProtoKind = ProtoKind {
     name: "kuma.mesh.v1alpha1.ZoneIngress",
     message: Message(&[
         one(1, "zone", Type::Text),
@@ -24,7 +24,7 @@ static AVAILABLE_SERVICE: Message = Message(&[
     one(4, "externalService", Type::Bool),
 ]);
 
-pub(super) static ZONE_EGRESS: Kind = Kind {
+pub(super) static ZONE_EGRESS: ProtoKind = ProtoKind {
     name: "kuma.mesh.v1alpha1.ZoneEgress",
     message: Message(&[one(1, "zone", Type::Text), one(2, "networking", Type::Message(&EGRESS_NETWORKING))]),
 };

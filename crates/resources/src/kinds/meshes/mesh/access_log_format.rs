@@ -96,7 +96,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Whether a format of a time has `%n`, also with flags and a width.
+/// True for time formats with `%n`, also with flags and a width.
 fn has_newline(format: &str) -> bool {
     format.split('%').skip(1).any(|specifier| {
         let width = specifier.trim_start_matches(['-', '_', '0', '^', '#']);

@@ -25,7 +25,7 @@ const DATADOG: &str = "datadog";
 const PROMETHEUS: &str = "prometheus";
 const ZIPKIN_VERSIONS: [&str; 3] = ["httpJsonV1", "httpJson", "httpProto"];
 
-/// Where access logs go.
+/// Backends of access logs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Logging {
@@ -44,10 +44,10 @@ pub struct LoggingBackend {
     /// A name that is unique in the mesh.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What a line looks like.
+    /// Format of a line.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub format: String,
-    /// What receives the log: `file` or `tcp`.
+    /// Type of the receiver: `file` or `tcp`.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// Settings of the type: `path` of `file`, `address` of `tcp`.
@@ -55,7 +55,7 @@ pub struct LoggingBackend {
     pub conf: Option<Struct>,
 }
 
-/// Where traces go.
+/// Backends of traces.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tracing {
@@ -77,7 +77,7 @@ pub struct TracingBackend {
     /// The percentage of requests that are traced; 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<f64>,
-    /// What receives spans: `zipkin` or `datadog`.
+    /// Type of the receiver of spans: `zipkin` or `datadog`.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// Settings of the type, such as `url` of `zipkin`, `address` and `port` of `datadog`.
@@ -85,7 +85,7 @@ pub struct TracingBackend {
     pub conf: Option<Struct>,
 }
 
-/// How metrics are exposed.
+/// Backends of metrics.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
@@ -104,7 +104,7 @@ pub struct MetricsBackend {
     /// A name that is unique in the mesh.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// How metrics are exposed: `prometheus`.
+    /// Type of the backend: `prometheus`.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// Settings of the type, such as `port`, `path` and `tags`.
@@ -161,7 +161,7 @@ struct EnvoyMetrics {
     used_only: bool,
 }
 
-/// What logging and tracing backends have alike.
+/// Common parts of logging and tracing backends.
 trait Backend {
     fn name(&self) -> &str;
     fn validate(&self, path: &Path, found: &mut Violations);
@@ -364,7 +364,7 @@ fn is_host_port(address: &str) -> bool {
     !host.is_empty() && !port.is_empty() && (bracketed || !host.contains(':'))
 }
 
-/// Whether a text can stand in the first line of an HTTP request: a path or an absolute URL.
+/// True for texts that fit into the first line of an HTTP request: a path or an absolute URL.
 pub(crate) fn is_request_uri(text: &str) -> bool {
     let printable = text.bytes().all(|b| b.is_ascii_graphic() || !b.is_ascii());
     let absolute = text.split_once("://").is_some_and(|(scheme, rest)| {

@@ -1,4 +1,4 @@
-//! Where the control plane reads a certificate or a key.
+//! Sources of a certificate or a key that the control plane reads.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::{
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct SecureDataSource {
-    /// Where the bytes are; the field of this name has the settings (`secretRef` for `Secret`).
+    /// Type of the source; the field of this name has the settings (`secretRef` for `Secret`).
     #[serde(rename = "type")]
     pub type_: SourceType,
     /// A file on the control plane's machine; for type `File`.
@@ -36,7 +36,7 @@ pub struct SecureDataSource {
 }
 
 open_enum! {
-    /// Which place.
+    /// Type of a source.
     SourceType { File = "File", Secret = "Secret", EnvVar = "EnvVar", InsecureInline = "InsecureInline" }
 }
 

@@ -83,7 +83,7 @@ impl MeshIdentity {
         Ok(domain)
     }
 
-    /// Who a Dataplane is that has this identity.
+    /// Renders the SPIFFE ID of a Dataplane that has this identity.
     pub fn spiffe_id(
         &self,
         identity: &Resource,
@@ -102,7 +102,8 @@ impl MeshIdentity {
         SpiffeId::in_trust_domain(&domain, &path).map_err(|reason| format!("path {path:?}: {reason}"))
     }
 
-    /// Why a Dataplane cannot have this identity: its path names the workload, and the Dataplane says none.
+    /// Explains that a Dataplane cannot have this identity: its path names the workload, and the Dataplane
+    /// has none.
     pub fn lacks(&self, identity: &Resource, dataplane: &Resource) -> Option<String> {
         let path = self.path_for(dataplane);
         let named = self.names_workload(dataplane);
@@ -116,7 +117,7 @@ impl MeshIdentity {
         })
     }
 
-    /// Whether a Dataplane's id follows from its label of the workload.
+    /// True if a Dataplane's ID depends on its workload label.
     pub fn names_workload(&self, dataplane: &Resource) -> bool {
         let path = self.path_for(dataplane);
         path.contains(".Workload") || path.contains(&format!("label \"{}\"", labels::WORKLOAD))

@@ -16,11 +16,11 @@ use gotmpl::{
 
 /// The longest template that is accepted: far longer than any name, and short enough to be read often.
 const TEXT_MAX: usize = 1024;
-/// How much a template may write, and how long a value within it may be; no name is as long.
+/// Limit of a template's output and of each value within it; no name is as long.
 const RENDERED_MAX: usize = 2048;
-/// How many nodes a template may have when every call of another template is replaced by that template.
+/// Limit of a template's nodes, counting the nodes of every template that it calls.
 const STEPS_MAX: u64 = 1000;
-/// How often a template may repeat something.
+/// Limit of repetitions in a template.
 const REPETITIONS_MAX: u64 = 100;
 /// The parser calls itself for each of these.
 const PARENTHESES_MAX: usize = 50;
@@ -33,11 +33,10 @@ pub(super) fn check_text(text: &str) -> Result<(), String> {
         return Err(format!("the template has {} bytes, more than {TEXT_MAX}", text.len()));
     }
     let parentheses = text.bytes().filter(|byte| *byte == b'(').count();
-    match parentheses > PARENTHESES_MAX {
-        true => {
-            Err(format!("the template has {parentheses} opening parentheses, more than {PARENTHESES_MAX}"))
-        }
-        false => Ok(()),
+    if parentheses > PARENTHESES_MAX {
+        Err(format!("the template has {parentheses} opening parentheses, more than {PARENTHESES_MAX}"))
+    } else {
+        Ok(())
     }
 }
 
@@ -47,18 +46,19 @@ pub(super) fn check_steps(tree: &ListNode, defines: &[DefineNode]) -> Result<(),
     for define in defines {
         steps.bodies.entry(define.name.as_str()).or_default().push(&define.body);
     }
-    match steps.of_list(tree) > STEPS_MAX {
-        true => Err(format!(
+    if steps.of_list(tree) > STEPS_MAX {
+        Err(format!(
             "the template takes more than {STEPS_MAX} steps, counting each template again wherever it is called, or \
              calls itself"
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
 struct Steps<'a> {
     bodies: BTreeMap<&'a str, Vec<&'a ListNode>>,
-    /// What calling a template takes; without end while it is being counted, because then it calls itself.
+    /// Steps of calling each template; `u64::MAX` during the count, so that recursion exceeds the limit.
     known: BTreeMap<&'a str, u64>,
 }
 
@@ -120,7 +120,8 @@ fn index(arguments: &[Value]) -> Result<Value, TemplateError> {
     })
 }
 
-/// What a function makes of its arguments. The function itself is not to be had, but a template that calls it is.
+/// Applies a built-in function to its arguments. The library exports no such function, but a template can
+/// call it.
 fn build(function: &str, arguments: &[Value]) -> Result<String, TemplateError> {
     let names = (0..arguments.len()).map(|i| format!("a{i}"));
     let calls: String = names.clone().map(|name| format!(" .{name}")).collect();
@@ -135,7 +136,7 @@ pub(crate) fn render(template: &Template, data: &Value) -> Result<String, String
 }
 
 fn run(template: &Template, data: &Value) -> Result<String, TemplateError> {
-    let mut out = Bounded { text: String::new(), full: false };
+    let mut out = BoundedText { text: String::new(), full: false };
     match template.execute_fmt(&mut out, data) {
         Ok(()) => Ok(out.text),
         Err(_) if out.full => {
@@ -146,12 +147,12 @@ fn run(template: &Template, data: &Value) -> Result<String, TemplateError> {
 }
 
 /// Takes so much text and no more.
-struct Bounded {
+struct BoundedText {
     text: String,
     full: bool,
 }
 
-impl fmt::Write for Bounded {
+impl fmt::Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.full |= self.text.len() + text.len() > RENDERED_MAX;
         if self.full {

@@ -1,27 +1,27 @@
-//! What Go refuses when it parses a template. The parser here takes it, and it would show only when a rendering comes
-//! upon it, or never.
+//! Errors that Go finds when it parses a template. The parser here accepts them, and they would show only
+//! during a rendering, or never.
 
 use gotmpl::parse::{BranchNode, DefineNode, Expr, ListNode, Node, PipeNode, Pos};
 
 use super::{CompileError, Position, after_action, syntax_error};
 
-type Refused = (Pos, String);
+type TemplateError = (Pos, String);
 
 /// Checks variables, loops and pipelines of a parsed template.
-pub(super) fn check_tree(tree: &ListNode, defines: &[DefineNode]) -> Result<(), Refused> {
+pub(super) fn check_tree(tree: &ListNode, defines: &[DefineNode]) -> Result<(), TemplateError> {
     let mut lists = std::iter::once(tree).chain(defines.iter().map(|define| &define.body));
-    lists.try_for_each(|list| Checked::default().list(list))
+    lists.try_for_each(|list| TemplateScope::default().list(list))
 }
 
-/// What is known at a place in a template.
+/// Variables and loops in scope at a place in a template.
 #[derive(Default)]
-struct Checked {
+struct TemplateScope {
     variables: Vec<String>,
     loops: usize,
 }
 
-impl Checked {
-    fn list(&mut self, list: &ListNode) -> Result<(), Refused> {
+impl TemplateScope {
+    fn list(&mut self, list: &ListNode) -> Result<(), TemplateError> {
         list.nodes.iter().try_for_each(|node| match node {
             Node::List(list) => self.list(list),
             Node::Action(action) => self.pipe(&action.pipe),
@@ -34,7 +34,7 @@ impl Checked {
         })
     }
 
-    fn branch(&mut self, branch: &BranchNode, loops: usize) -> Result<(), Refused> {
+    fn branch(&mut self, branch: &BranchNode, loops: usize) -> Result<(), TemplateError> {
         let known = self.variables.len();
         self.pipe(&branch.pipe)?;
         self.loops += loops;
@@ -45,12 +45,9 @@ impl Checked {
         Ok(())
     }
 
-    fn pipe(&mut self, pipe: &PipeNode) -> Result<(), Refused> {
+    fn pipe(&mut self, pipe: &PipeNode) -> Result<(), TemplateError> {
         for name in &pipe.decl {
-            match pipe.is_assign {
-                true => self.known(pipe.pos, name)?,
-                false => self.variables.push(name.to_string()),
-            }
+            if pipe.is_assign { self.known(pipe.pos, name)? } else { self.variables.push(name.to_string()) }
         }
         for (stage, command) in (1..).zip(&pipe.commands) {
             let first = command.args.first().filter(|_| stage > 1);
@@ -68,7 +65,7 @@ impl Checked {
         Ok(())
     }
 
-    fn expression(&mut self, expression: &Expr) -> Result<(), Refused> {
+    fn expression(&mut self, expression: &Expr) -> Result<(), TemplateError> {
         match expression {
             Expr::Variable(at, name, _) => self.known(*at, name),
             Expr::Pipe(_, pipe) => self.pipe(pipe),
@@ -77,12 +74,13 @@ impl Checked {
         }
     }
 
-    fn known(&self, at: Pos, name: &str) -> Result<(), Refused> {
+    fn known(&self, at: Pos, name: &str) -> Result<(), TemplateError> {
         let name = name.trim_start_matches('$');
         let known = |variable: &String| variable.trim_start_matches('$') == name;
-        match name.is_empty() || self.variables.iter().any(known) {
-            true => Ok(()),
-            false => Err((at, format!("undefined variable \"${name}\""))),
+        if name.is_empty() || self.variables.iter().any(known) {
+            Ok(())
+        } else {
+            Err((at, format!("undefined variable \"${name}\"")))
         }
     }
 }
@@ -123,10 +121,7 @@ pub(super) fn check_blocks(text: &str) -> Result<(), CompileError> {
             _ => {}
         }
     }
-    match open.is_empty() {
-        true => Ok(()),
-        false => Err(syntax_error(Position::of(text, text.len()), "unexpected EOF")),
-    }
+    if open.is_empty() { Ok(()) } else { Err(syntax_error(Position::of(text, text.len()), "unexpected EOF")) }
 }
 
 /// Checks that dots begin fields or are alone: `{{..a}}` and `{{.a.}}` are neither.
@@ -134,7 +129,8 @@ fn check_dots(action: &str) -> Result<(), &'static str> {
     let mut quote = None;
     let mut escaped = false;
     // The word that a dot may belong to, and whether the last character was a dot of its own.
-    let (mut word, mut dot) = (String::new(), false);
+    let mut word = String::new();
+    let mut dot = false;
     for c in action.chars().chain([' ']) {
         match quote {
             Some(_) if escaped => escaped = false,
@@ -150,9 +146,10 @@ fn check_dots(action: &str) -> Result<(), &'static str> {
                 if dot && !in_word && !word.is_empty() && !is_number {
                     return Err("unexpected <.> in operand");
                 }
-                match in_word {
-                    true => word.push(c),
-                    false => word.clear(),
+                if in_word {
+                    word.push(c)
+                } else {
+                    word.clear()
                 }
                 dot = false;
             }

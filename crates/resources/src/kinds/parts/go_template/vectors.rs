@@ -1,5 +1,4 @@
-//! What Go's text/template (1.26) makes of templates, written down once: text, or an error when they are parsed or
-//! executed.
+//! Recorded results of Go's text/template (1.26): the text, or an error of parsing or executing.
 
 use std::sync::Arc;
 
@@ -25,19 +24,19 @@ fn data() -> Value {
     Value::Map(Arc::new(values.into_iter().collect()))
 }
 
-/// What a template comes to.
+/// Result of a template.
 #[derive(Debug, PartialEq)]
-enum Outcome {
+enum TemplateResult {
     Text(String),
     /// Nothing can be rendered, and the line where that is seen.
     NotParsed(String),
     NotRendered,
 }
 
-fn ours(template: &str) -> Outcome {
+fn ours(template: &str) -> TemplateResult {
     match compile(Template::new(""), template, &[]) {
-        Err(error) => Outcome::NotParsed(line(&error.message)),
-        Ok(compiled) => render(&compiled, &data()).map_or(Outcome::NotRendered, Outcome::Text),
+        Err(error) => TemplateResult::NotParsed(line(&error.message)),
+        Ok(compiled) => render(&compiled, &data()).map_or(TemplateResult::NotRendered, TemplateResult::Text),
     }
 }
 
@@ -52,9 +51,9 @@ fn templates_come_out_as_in_go() {
     let mut wrong = Vec::new();
     for Vector { template, text, parse, execute } in vectors {
         let go = match (text, parse, execute) {
-            (Some(text), None, None) => Outcome::Text(text),
-            (None, Some(error), None) => Outcome::NotParsed(line(&error)),
-            (None, None, Some(_)) => Outcome::NotRendered,
+            (Some(text), None, None) => TemplateResult::Text(text),
+            (None, Some(error), None) => TemplateResult::NotParsed(line(&error)),
+            (None, None, Some(_)) => TemplateResult::NotRendered,
             other => panic!("{template}: {other:?}"),
         };
         let ours = ours(&template);
@@ -65,7 +64,7 @@ fn templates_come_out_as_in_go() {
     assert_eq!(wrong, KNOWN, "{}", wrong.join("\n"));
 }
 
-/// What Go accepts though it means nothing, and what it notices later.
+/// Known differences: templates without meaning that Go accepts, and errors that it notices later.
 const KNOWN: [&str; 2] = [
     r#""{{$x = 1}}": NotRendered in Go, NotParsed("1") here"#,
     r#""{{. | }}": Text("map[empty: port:8080 service:backend version:v1 zone:east]") in Go, NotParsed("1") here"#,

@@ -81,9 +81,10 @@ pub(super) fn named(parser: &mut Parser<'_>) -> Result<bool, String> {
         name
     };
     let name = name.strip_prefix(b"^").unwrap_or(name);
-    match UNICODE_GROUPS.iter().any(|known| known.as_bytes() == name) {
-        true => Ok(true),
-        false => Err(format!("unknown group of characters \\p{{{}}}", String::from_utf8_lossy(name))),
+    if UNICODE_GROUPS.iter().any(|known| known.as_bytes() == name) {
+        Ok(true)
+    } else {
+        Err(format!("unknown group of characters \\p{{{}}}", String::from_utf8_lossy(name)))
     }
 }
 

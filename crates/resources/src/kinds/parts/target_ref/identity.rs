@@ -29,7 +29,7 @@ pub struct Match {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type", "value"]))]
 pub struct SpiffeIdMatch {
-    /// How the ID is compared.
+    /// Comparison of the ID.
     #[serde(rename = "type")]
     pub type_: MatchType,
     /// The SPIFFE ID or its beginning, such as `spiffe://mesh.local/ns/shop`.
@@ -37,7 +37,7 @@ pub struct SpiffeIdMatch {
 }
 
 open_enum! {
-    /// How a SPIFFE ID is compared.
+    /// Comparison of a SPIFFE ID.
     MatchType { Exact = "Exact", Prefix = "Prefix" }
 }
 
@@ -46,7 +46,7 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type", "value"]))]
 pub struct SniMatch {
-    /// How the server name is compared.
+    /// Comparison of the server name.
     #[serde(rename = "type")]
     pub type_: SniMatchType,
     /// The server name.
@@ -54,7 +54,7 @@ pub struct SniMatch {
 }
 
 open_enum! {
-    /// How a server name is compared.
+    /// Comparison of a server name.
     SniMatchType { Exact = "Exact" }
 }
 

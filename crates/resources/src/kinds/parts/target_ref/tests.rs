@@ -83,7 +83,7 @@ fn a_mesh_takes_only_proxy_types() {
 }
 
 #[test]
-fn a_dataplane_is_chosen_by_labels_or_name_and_its_section_only_for_inbound_policies() {
+fn labels_or_a_name_choose_a_dataplane_and_sections_in_inbound_policies() {
     check(
         json!({"kind": "Dataplane", "name": "d", "labels": {"a": "b"}, "tags": {"a": "b"}, "mesh": "m",
                "proxyTypes": ["Sidecar"], "sectionName": "http"}),

@@ -1,4 +1,4 @@
-//! Where a log goes, and what its lines are like.
+//! Backend of a log, and the format of its lines.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,16 +12,16 @@ use crate::{
 };
 
 open_enum! {
-    /// What takes a log.
+    /// Type of the receiver of a log.
     BackendType { Tcp = "Tcp", File = "File", OpenTelemetry = "OpenTelemetry" }
 }
 
-/// Where a log goes; the field of its type is given.
+/// Receiver of a log; the field of its type is given.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Backend {
-    /// What receives the log; the field of this name has its settings.
+    /// Type of the receiver; the field of this name has its settings.
     #[serde(rename = "type", skip_serializing_if = "BackendType::is_absent")]
     pub type_: BackendType,
     /// Settings of type `Tcp`.
@@ -40,7 +40,7 @@ pub struct Backend {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["address"]))]
 pub struct TcpBackend {
-    /// What a line looks like; Kuma's default format if left out.
+    /// Format of a line; Kuma's default format if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
     /// The server's address as `host:port`.
@@ -53,7 +53,7 @@ pub struct TcpBackend {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["path"]))]
 pub struct FileBackend {
-    /// What a line looks like; Kuma's default format if left out.
+    /// Format of a line; Kuma's default format if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
     /// The absolute path of the file; Envoy appends to it.
@@ -94,16 +94,16 @@ pub struct Attribute {
 }
 
 open_enum! {
-    /// How a line looks.
+    /// Type of a line's format.
     FormatType { Plain = "Plain", Json = "Json" }
 }
 
-/// What a line of a log looks like.
+/// Format of a line of a log.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Format {
-    /// Whether a line is text or JSON.
+    /// Type of a line: text or JSON.
     #[serde(rename = "type", skip_serializing_if = "FormatType::is_absent")]
     pub type_: FormatType,
     /// The text of a line, with operators such as `%RESPONSE_CODE%`; for type `Plain`.

@@ -1,11 +1,11 @@
-//! What a line of an access log is made of: text with command operators such as `%REQ(:METHOD)%`.
+//! Format of a line of an access log: text with command operators such as `%REQ(:METHOD)%`.
 //!
 //! Envoy refuses a whole listener because of one operator that it does not know. So operators are compared
 //! with those of Envoy 1.40 when a policy is written.
 
-/// What stands between the parentheses of an operator, and whether the result may be cut (`:7`).
+/// Arguments that an operator takes in parentheses, and its support for cutting the result (`:7`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
+enum OperatorArguments {
     Nothing,
     Optional,
     OptionalAndLength,
@@ -79,19 +79,19 @@ const NOTHING: &str = "ACCESS_LOG_TYPE BYTES_RECEIVED BYTES_RETRANSMITTED BYTES_
      UPSTREAM_TLS_VERSION UPSTREAM_TRANSPORT_FAILURE_REASON UPSTREAM_WIRE_BYTES_RECEIVED \
      UPSTREAM_WIRE_BYTES_SENT VIRTUAL_CLUSTER_NAME";
 
-const OPERATORS: [(&str, Takes); 5] = [
-    (NOTHING, Takes::Nothing),
-    (OPTIONAL, Takes::Optional),
-    (OPTIONAL_AND_LENGTH, Takes::OptionalAndLength),
-    (ARGUMENTS, Takes::Arguments),
-    (ARGUMENTS_AND_LENGTH, Takes::ArgumentsAndLength),
+const OPERATORS: [(&str, OperatorArguments); 5] = [
+    (NOTHING, OperatorArguments::Nothing),
+    (OPTIONAL, OperatorArguments::Optional),
+    (OPTIONAL_AND_LENGTH, OperatorArguments::OptionalAndLength),
+    (ARGUMENTS, OperatorArguments::Arguments),
+    (ARGUMENTS_AND_LENGTH, OperatorArguments::ArgumentsAndLength),
 ];
 
-fn takes(name: &str) -> Option<Takes> {
+fn takes(name: &str) -> Option<OperatorArguments> {
     if PLACEHOLDERS.contains(&name) {
-        return Some(Takes::Nothing);
+        return Some(OperatorArguments::Nothing);
     }
-    let lists = |(list, _): &&(&str, Takes)| list.split(' ').any(|known| known == name);
+    let lists = |(list, _): &&(&str, OperatorArguments)| list.split(' ').any(|known| known == name);
     OPERATORS.iter().find(lists).map(|(_, takes)| *takes)
 }
 
@@ -173,7 +173,7 @@ fn operator(text: &str) -> Option<Operator<'_>> {
     })
 }
 
-/// What Envoy would say against a format.
+/// Checks a format as Envoy would.
 pub fn check(format: &str) -> Result<(), String> {
     for piece in pieces(format)? {
         let Piece::Operator(Operator { name, arguments, cut, .. }) = piece else { continue };
@@ -181,7 +181,7 @@ pub fn check(format: &str) -> Result<(), String> {
             return Err(format!("unknown command operator %{name}%"));
         };
         let given = arguments.is_some_and(|arguments| !arguments.is_empty());
-        let needed = matches!(takes, Takes::Arguments | Takes::ArgumentsAndLength);
+        let needed = matches!(takes, OperatorArguments::Arguments | OperatorArguments::ArgumentsAndLength);
         if needed && !given {
             return Err(format!("command operator %{name}% needs arguments: %{name}(…)%"));
         }
@@ -191,10 +191,12 @@ pub fn check(format: &str) -> Result<(), String> {
                 "command operator %{name}% needs the name of a header: %{name}(NAME?OTHER)%"
             ));
         }
-        if takes == Takes::Nothing && arguments.is_some() {
+        if takes == OperatorArguments::Nothing && arguments.is_some() {
             return Err(format!("command operator %{name}% takes no arguments"));
         }
-        if cut && !matches!(takes, Takes::ArgumentsAndLength | Takes::OptionalAndLength) {
+        if cut
+            && !matches!(takes, OperatorArguments::ArgumentsAndLength | OperatorArguments::OptionalAndLength)
+        {
             return Err(format!("command operator %{name}% takes no length"));
         }
     }

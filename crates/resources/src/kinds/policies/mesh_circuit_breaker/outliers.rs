@@ -1,4 +1,4 @@
-//! Which endpoints count as outliers, and how long they are left out.
+//! Detection of outliers among endpoints, and the duration of their ejection.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub struct OutlierDetection {
     /// The time between two evaluations; 10s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<GoDuration>,
-    /// How long an endpoint is ejected, multiplied by how often it was ejected before; 30s by default.
+    /// Duration of an ejection, multiplied by the number of earlier ejections; 30s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_ejection_time: Option<GoDuration>,
     /// The most endpoints that may be ejected at once, in percent; 10 by default.
@@ -31,7 +31,7 @@ pub struct OutlierDetection {
     /// Count failures to connect apart from answers with an error; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_external_and_local_errors: Option<bool>,
-    /// What makes an endpoint an outlier; at least one detector is required.
+    /// Detectors of outliers; at least one is required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detectors: Option<Detectors>,
     /// Below this percentage of healthy endpoints all are called, healthy or not; 50 by default, 0 switches
@@ -40,7 +40,7 @@ pub struct OutlierDetection {
     pub healthy_panic_threshold: Option<IntOrString>,
 }
 
-/// What makes an endpoint an outlier; each that is given counts on its own.
+/// Detectors of outliers; each that is given counts on its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Detectors {
@@ -81,7 +81,8 @@ pub struct SuccessRate {
     /// Requests to an endpoint within one interval that are needed to count it; 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_volume: Option<u32>,
-    /// How many standard deviations below the average an endpoint is ejected, such as `"1.9"`, the default.
+    /// Number of standard deviations below the average at which an endpoint is ejected, such as `"1.9"`, the
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub standard_deviation_factor: Option<IntOrString>,
 }

@@ -110,7 +110,8 @@ fn detectors_are_required_even_when_they_are_disabled() {
              successRate, failurePercentage",
         )],
     );
-    let (positive, longer) = ("must be greater than 0", "must be greater than zero when defined");
+    let positive = "must be greater than 0";
+    let longer = "must be greater than zero when defined";
     violations(
         to(json!({"outlierDetection": {
             "interval": "0s", "baseEjectionTime": "-1s", "maxEjectionPercent": 101, "healthyPanicThreshold": 101,

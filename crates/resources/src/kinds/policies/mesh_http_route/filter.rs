@@ -1,4 +1,4 @@
-//! What is done to a request before it is sent on, or instead of that.
+//! Filters that change, copy or answer a request before it is sent on.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ const MIRRORS: &[K] = &[K::MeshService, K::MeshServiceSubset];
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Filter {
-    /// What the filter does; the field of this name has its settings.
+    /// Type of the filter; the field of this name has its settings.
     #[serde(rename = "type")]
     pub type_: FilterType,
     /// Settings of type `RequestHeaderModifier`.
@@ -50,7 +50,7 @@ pub struct Filter {
 }
 
 open_enum! {
-    /// What a filter does.
+    /// Type of a filter.
     FilterType {
         RequestHeaderModifier = "RequestHeaderModifier",
         ResponseHeaderModifier = "ResponseHeaderModifier",
@@ -124,19 +124,19 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct PathRewrite {
-    /// Which part of the path is replaced.
+    /// Part of the path to replace.
     #[serde(rename = "type")]
     pub type_: PathRewriteType,
     /// The new path; for type `ReplaceFullPath`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace_full_path: Option<String>,
-    /// What replaces the prefix that matched; for type `ReplacePrefixMatch`.
+    /// Replacement of the prefix that matched; for type `ReplacePrefixMatch`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace_prefix_match: Option<String>,
 }
 
 open_enum! {
-    /// Which part of the path is replaced.
+    /// Part of the path to replace.
     PathRewriteType { ReplaceFullPath = "ReplaceFullPath", ReplacePrefixMatch = "ReplacePrefixMatch" }
 }
 
@@ -164,12 +164,12 @@ pub struct RequestMirror {
     /// The percentage of requests that are copied; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percentage: Option<IntOrString>,
-    /// Where the copies go.
+    /// Destination of the copies.
     pub backend_ref: BackendRef,
 }
 
 impl Filter {
-    /// Where copies of requests go.
+    /// Destination of copies of requests.
     pub(super) fn mirror(&self) -> Option<&BackendRef> {
         let mirror = self.request_mirror.as_ref().filter(|_| self.type_ == FilterType::RequestMirror);
         mirror.map(|mirror| &mirror.backend_ref)
@@ -242,7 +242,7 @@ impl RequestMirror {
     }
 }
 
-/// Whose headers are changed.
+/// Messages with headers to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
     Requests,
@@ -336,7 +336,8 @@ impl UrlRewrite {
 impl PathRewrite {
     fn validate(&self, all_prefixes: bool, path: &Path, found: &mut Violations) {
         checks::known(&self.type_, path, "type", found);
-        let (full, prefix) = (path.field("replaceFullPath"), path.field("replacePrefixMatch"));
+        let full = path.field("replaceFullPath");
+        let prefix = path.field("replacePrefixMatch");
         match self.type_ {
             PathRewriteType::ReplaceFullPath => {
                 found.require(self.replace_full_path.is_some(), full, checks::MUST_BE_DEFINED);

@@ -1,4 +1,4 @@
-//! Which requests a rule is for.
+//! Conditions on the requests of a rule.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 const MAX_HEADER_NAME: usize = 256;
-/// What Envoy takes for the name of a parameter.
+/// Envoy's limit for the name of a parameter.
 const MAX_PARAMETER_NAME: usize = 1024;
 
 /// Conditions on a request; all of them must hold.
@@ -41,13 +41,13 @@ pub struct PathMatch {
     /// The path, prefix or regular expression.
     #[schemars(length(min = 1))]
     pub value: String,
-    /// How the path is compared.
+    /// Comparison of the path.
     #[serde(rename = "type")]
     pub type_: PathMatchType,
 }
 
 open_enum! {
-    /// How a path is compared; a prefix ends at a slash or at the end of the path.
+    /// Comparison of a path; a prefix ends at a slash or at the end of the path.
     PathMatchType { Exact = "Exact", PathPrefix = "PathPrefix", RegularExpression = "RegularExpression" }
 }
 
@@ -71,7 +71,7 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type", "name", "value"]))]
 pub struct QueryParamsMatch {
-    /// How the parameter's value is compared.
+    /// Comparison of the parameter's value.
     #[serde(rename = "type")]
     pub type_: QueryParamsMatchType,
     /// The parameter's name.
@@ -82,7 +82,7 @@ pub struct QueryParamsMatch {
 }
 
 open_enum! {
-    /// How a parameter is compared.
+    /// Comparison of a parameter.
     QueryParamsMatchType { Exact = "Exact", RegularExpression = "RegularExpression" }
 }
 
@@ -91,7 +91,7 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["name"]))]
 pub struct HeaderMatch {
-    /// How the header is compared; `Exact` by default.
+    /// Comparison of the header; `Exact` by default.
     #[serde(rename = "type", skip_serializing_if = "HeaderMatchType::is_absent")]
     pub type_: HeaderMatchType,
     /// The header's name, in lower case.
@@ -104,7 +104,7 @@ pub struct HeaderMatch {
 }
 
 open_enum! {
-    /// How a header is compared.
+    /// Comparison of a header.
     HeaderMatchType {
         Exact = "Exact",
         Present = "Present",

@@ -38,7 +38,7 @@ pub struct LoadBalancer {
 }
 
 open_enum! {
-    /// How an endpoint is picked.
+    /// Algorithm that picks an endpoint.
     LoadBalancerType {
         RoundRobin = "RoundRobin",
         LeastRequest = "LeastRequest",
@@ -60,12 +60,12 @@ pub struct Random {}
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeastRequest {
-    /// How many random endpoints are compared; 2 by default.
+    /// Number of random endpoints to compare; 2 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 2))]
     pub choice_count: Option<u32>,
-    /// How much requests in progress lower the weight of an endpoint where weights differ; `1` by default,
-    /// `0` ignores them.
+    /// Strength with which requests in progress lower the weight of an endpoint if weights differ; `1` by
+    /// default, `0` ignores them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_request_bias: Option<IntOrString>,
 }
@@ -85,7 +85,7 @@ pub struct RingHash {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = MAX_RING_SIZE))]
     pub max_ring_size: Option<u32>,
-    /// What is hashed; deprecated, use `hashPolicies` beside `loadBalancer`.
+    /// Parts of a request to hash; deprecated, use `hashPolicies` beside `loadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_policies: Option<Vec<HashPolicy>>,
 }
@@ -103,7 +103,7 @@ pub struct Maglev {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = MAX_TABLE_SIZE))]
     pub table_size: Option<u32>,
-    /// What is hashed; deprecated, use `hashPolicies` beside `loadBalancer`.
+    /// Parts of a request to hash; deprecated, use `hashPolicies` beside `loadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_policies: Option<Vec<HashPolicy>>,
 }
@@ -113,7 +113,7 @@ pub struct Maglev {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct HashPolicy {
-    /// What is hashed; the field of this name has its settings.
+    /// Part of a request to hash; the field of this name has its settings.
     #[serde(rename = "type")]
     pub type_: HashPolicyType,
     /// Skip the policies after this one when it finds a value; off by default.
@@ -137,7 +137,7 @@ pub struct HashPolicy {
 }
 
 open_enum! {
-    /// What is hashed.
+    /// Part of a request to hash.
     HashPolicyType {
         Header = "Header",
         Cookie = "Cookie",
@@ -166,7 +166,7 @@ pub struct Cookie {
     /// The cookie's name.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// How long a cookie lives that the proxy makes; without it the proxy makes none.
+    /// Lifetime of a cookie that the proxy makes; without it the proxy makes none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<GoDuration>,
     /// The path of a cookie that the proxy makes.

@@ -1,4 +1,4 @@
-//! Which endpoints are preferred by where they are.
+//! Preference of endpoints by their location.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Whether and how traffic stays near the client.
+/// Preference for endpoints near the client.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalityAwareness {
@@ -50,14 +50,14 @@ pub struct AffinityTag {
     pub weight: Option<u32>,
 }
 
-/// Where traffic goes when the client's zone has too few healthy endpoints.
+/// Failover of traffic when the client's zone has too few healthy endpoints.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CrossZone {
     /// Zones to try when the client's zone has too few healthy endpoints, in this order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failover: Option<Vec<Failover>>,
-    /// When traffic goes to the next zones.
+    /// Threshold below which traffic goes to the next zones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failover_threshold: Option<FailoverThreshold>,
 }
@@ -88,7 +88,7 @@ pub struct FromZone {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct ToZone {
-    /// Which zones: `Any`, `Only` those listed, `AnyExcept` those listed, or `None`.
+    /// Selection of zones: `Any`, `Only` those listed, `AnyExcept` those listed, or `None`.
     #[serde(rename = "type")]
     pub type_: ToZoneType,
     /// Names of zones; for `Only` and `AnyExcept`.
@@ -97,7 +97,7 @@ pub struct ToZone {
 }
 
 open_enum! {
-    /// How zones are picked.
+    /// Selection of zones.
     ToZoneType { None = "None", Only = "Only", Any = "Any", AnyExcept = "AnyExcept" }
 }
 

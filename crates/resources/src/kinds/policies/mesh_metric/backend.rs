@@ -1,4 +1,4 @@
-//! Where metrics go: a scraper of the proxy, or a collector that they are sent to.
+//! Backend of metrics: a scraper of the proxy, or a collector that receives them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub(super) const ENDPOINT_DEPRECATED: &str = "openTelemetry.endpoint is deprecat
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["type"]))]
 pub struct Backend {
-    /// Who gets the metrics; the field of this name has the settings.
+    /// Type of the receiver; the field of this name has the settings.
     #[serde(rename = "type")]
     pub kind: BackendType,
     /// Settings of type `Prometheus`.
@@ -32,7 +32,7 @@ pub struct Backend {
 }
 
 open_enum! {
-    /// Whether metrics are fetched or sent.
+    /// Type of a receiver: `Prometheus` fetches metrics, `OpenTelemetry` is sent them.
     BackendType { Prometheus = "Prometheus", OpenTelemetry = "OpenTelemetry" }
 }
 
@@ -49,22 +49,22 @@ pub struct Prometheus {
     /// The path of the page; `/metrics` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Whether the page is served over TLS; it is not by default.
+    /// TLS of the page; off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
 }
 
-/// Whether the page is read over TLS.
+/// TLS of the page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tls {
-    /// Where the certificate of the page comes from; `Disabled` by default.
+    /// Source of the page's certificate; `Disabled` by default.
     #[serde(skip_serializing_if = "TlsMode::is_absent")]
     pub mode: TlsMode,
 }
 
 open_enum! {
-    /// Whose certificate the page has.
+    /// Source of the page's certificate.
     TlsMode {
         Disabled = "Disabled",
         /// That of the files which the agent was started with.

@@ -1,7 +1,7 @@
-//! Which of Envoy's metrics are wanted: a profile, and names that are added to it or taken away.
+//! Selection of Envoy's metrics: a profile, and names that are added to it or taken away.
 //!
-//! The agent shows by it, and the control plane decides by it what Envoy counts at all, so both read
-//! the same tables.
+//! The agent filters metrics by it, and the control plane decides by it what Envoy counts at all, so both
+//! read the same tables.
 
 use regex::Regex;
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::open_enum;
 use crate::{Path, Violations};
 
-/// What names of metrics of the profile Basic contain, …
+/// Parts of names of metrics in the profile Basic, …
 pub const BASIC_PARTS: [&str; 29] = [
     "rq_time",
     "cx_length_ms",
@@ -79,7 +79,7 @@ pub struct Profile {
 }
 
 open_enum! {
-    /// How much is wanted.
+    /// Name of a profile.
     ProfileName { All = "All", Basic = "Basic", None = "None" }
 }
 
@@ -88,7 +88,7 @@ open_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["match", "type"]))]
 pub struct ProfileSelector {
-    /// How names of metrics are compared.
+    /// Comparison of names of metrics.
     #[serde(rename = "type")]
     pub kind: SelectorType,
     /// The name, a part of it, or a regular expression.
@@ -97,7 +97,7 @@ pub struct ProfileSelector {
 }
 
 open_enum! {
-    /// How a name is compared.
+    /// Comparison of a name.
     SelectorType { Prefix = "Prefix", Regex = "Regex", Exact = "Exact", Contains = "Contains" }
 }
 

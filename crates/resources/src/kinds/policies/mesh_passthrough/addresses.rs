@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct Addresses {
     /// The first of them: bits after the prefix are zero.
     pub first: IpAddr,
-    /// How many bits they have in common.
+    /// Number of common bits.
     pub prefix: u8,
 }
 
@@ -36,7 +36,7 @@ impl Addresses {
     }
 }
 
-/// How many bits an address of this version has.
+/// Number of bits of an address of this version.
 fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }

@@ -107,7 +107,7 @@ fn every_violation_of_a_match_is_reported() {
 }
 
 #[test]
-fn requests_of_one_port_are_of_one_version_of_http_and_nothing_is_said_twice() {
+fn one_port_has_one_version_of_http_and_no_match_twice() {
     let at = |value: &str, port: u32, protocol: &str| json!({"type": "Domain", "value": value, "port": port, "protocol": protocol});
     violations(
         json!([

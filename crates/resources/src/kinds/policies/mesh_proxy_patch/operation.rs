@@ -1,4 +1,4 @@
-//! Which fields each operation needs and which it forbids.
+//! Required and forbidden fields of each operation.
 
 use serde_json::{Map, Value};
 
@@ -66,7 +66,8 @@ impl<M> Change<M> {
         }
     }
 
-    /// What is added is a whole resource, so Envoy's rules for it hold; a patch need not be one.
+    /// Checks the value to add. It is a whole resource, so Envoy's rules for it hold; a patch need not be
+    /// one.
     fn validate_value(&self, field: &str, path: &Path, found: &mut Violations) {
         let path = path.field("value");
         let Some(value) = &self.value else {
@@ -119,7 +120,7 @@ fn mapping(text: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// What a whole resource lacks, in the words of Envoy's own rules.
+/// Returns the error about a missing field of a whole resource, in the words of Envoy's own rules.
 fn missing(field: &str, fields: &Map<String, Value>) -> Option<String> {
     let message = match field {
         "cluster" => "Cluster",

@@ -1,9 +1,9 @@
-//! What makes a failed request worth another try.
+//! Conditions on which a failed request is retried.
 
 use crate::kinds::open_enum::open_enum;
 
 open_enum! {
-    /// Why a request is tried again. Status codes are no words of their own: they are in `Other`.
+    /// Condition of a retry. Status codes are no words of their own: they are in `Other`.
     HttpRetryOn {
         All5xx = "5xx",
         GatewayError = "GatewayError",
@@ -37,7 +37,7 @@ open_enum! {
 }
 
 impl HttpRetryOn {
-    /// Whether it is a condition, a method or a status code.
+    /// True for conditions, methods and status codes.
     pub(super) fn is_retriable(&self) -> bool {
         !matches!(self, HttpRetryOn::Other(_)) || self.status_code().is_some()
     }

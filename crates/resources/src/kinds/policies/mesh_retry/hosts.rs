@@ -1,4 +1,4 @@
-//! Which endpoints another try avoids.
+//! Endpoints that a retry avoids.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     kinds::{checks, open_enum::open_enum},
 };
 
-/// How often Envoy looks at priorities again, unless the policy says so.
+/// Default number of tries after which Envoy computes priorities again.
 const UPDATE_FREQUENCY: i32 = 2;
 
 /// A condition on the endpoint of another try.
@@ -18,19 +18,18 @@ const UPDATE_FREQUENCY: i32 = 2;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["predicate"]))]
 pub struct Predicate {
-    /// Which endpoints a retry avoids.
+    /// Type of the condition: the endpoints that a retry avoids.
     pub predicate: PredicateType,
     /// Tags of endpoints to avoid; for `OmitHostsWithTags`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, String>>,
-    /// How many tries are made before priorities are computed again; 2 by default, for
-    /// `OmitPreviousPriorities`.
+    /// Number of tries before priorities are computed again; 2 by default, for `OmitPreviousPriorities`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub update_frequency: Option<i32>,
 }
 
 open_enum! {
-    /// What is avoided.
+    /// Endpoints to avoid.
     PredicateType {
         OmitPreviousHosts = "OmitPreviousHosts",
         OmitHostsWithTags = "OmitHostsWithTags",

@@ -1,4 +1,4 @@
-//! What a Dataplane must satisfy.
+//! Validation of a Dataplane.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -250,12 +250,15 @@ fn check_section_name(name: &str, path: &Path, found: &mut Violations) {
 
 /// Checks that nothing before the listener, and no inbound, listens where it does.
 fn check_socket(networking: &Networking, index: usize, path: &Path, found: &mut Violations) {
-    let (before, listener) = (&networking.listeners[..index], &networking.listeners[index]);
-    let (address, port) = (listener.address.as_str(), listener.port);
+    let before = &networking.listeners[..index];
+    let listener = &networking.listeners[index];
+    let address = listener.address.as_str();
+    let port = listener.port;
     if let Some(other) = before.iter().find(|other| other.address == address && other.port == port) {
-        let what = match other.kind == listener.kind {
-            true => "is already used by another listener",
-            false => "is used by listeners of different types",
+        let what = if other.kind == listener.kind {
+            "is already used by another listener"
+        } else {
+            "is used by listeners of different types"
         };
         found.add(path, format!("address:port {address}:{port} {what}"));
     }
@@ -285,7 +288,8 @@ fn check_transparent_proxying(proxying: &TransparentProxying, path: &Path, found
 fn check_reachable_backend(backend: &ReachableBackendRef, path: &Path, found: &mut Violations) {
     check_backend_kind(&backend.kind, path, found);
     let name = path.field("name");
-    let (named, labelled) = (!backend.name.is_empty(), !backend.labels.is_empty());
+    let named = !backend.name.is_empty();
+    let labelled = !backend.labels.is_empty();
     let namespaced = !backend.namespace.is_empty();
     found.require(!named || dns::is_rfc1123_subdomain(&backend.name), &name, NOT_AN_IDENTIFIER);
     found.require(named || namespaced || labelled, &name, "name or labels are required");

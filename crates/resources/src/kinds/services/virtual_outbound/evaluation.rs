@@ -11,7 +11,7 @@ use crate::{
     naming::dns,
 };
 
-/// Why tags do not make a host or a port. Where Kuma has a text for it, the text is Kuma's.
+/// Reason that tags do not make a host or a port. The text is Kuma's if Kuma has one for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     #[error("failed compiling gotemplate error={message:?}")]
@@ -32,7 +32,7 @@ pub enum EvaluationError {
 }
 
 impl EvaluationError {
-    /// Where the mistake is, and what the author of the template probably meant.
+    /// Hints at the position of the mistake and at the probable intent of the template's author.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
             EvaluationError::Compile { unknown_function, at, .. } => {

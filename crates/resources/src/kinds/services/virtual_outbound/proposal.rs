@@ -14,7 +14,8 @@ const MATCH: &str = "match";
 /// is written as proposed. `body` is the field that the document stands in.
 pub(crate) fn read(document: &mut Value, body: &str) -> Result<Vec<String>, Violations> {
     let body = Path::new(body);
-    let (mut advice, mut found) = (Vec::new(), Violations::default());
+    let mut advice = Vec::new();
+    let mut found = Violations::default();
     let selectors = document.get_mut("selectors").and_then(Value::as_array_mut);
     for (i, selector) in selectors.into_iter().flatten().enumerate() {
         if let Value::Object(fields) = selector {

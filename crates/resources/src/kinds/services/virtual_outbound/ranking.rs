@@ -1,4 +1,4 @@
-//! Which policies apply to a set of tags, the most specific first.
+//! Ranking of the policies that apply to a set of tags, the most specific first.
 
 use std::cmp::Reverse;
 
@@ -8,7 +8,7 @@ use crate::{
     kinds::tags::{self, ANY_VALUE, Tags},
 };
 
-/// How specific a selector is: first by the number of its tags, then by how many name a value.
+/// Specificity of a selector: first the number of its tags, then the number of those that name a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     pub tags: usize,

@@ -8,7 +8,7 @@ use crate::{
     labels,
 };
 
-/// What a conf says: two templates, and where the values of their variables come from.
+/// Content of a conf: two templates, and the tags that give values to their variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Templates {
     pub host: String,
@@ -50,7 +50,7 @@ impl VirtualOutbound {
         VirtualOutbound { selectors: self.selectors.clone(), conf }
     }
 
-    /// Whether every selector names the service that it selects.
+    /// True if every selector names the service that it selects.
     fn is_about_known_services(&self) -> bool {
         let names_service = |selector: &VirtualOutboundSelector| {
             selector.tags.get(labels::SERVICE).is_some_and(|service| service != ANY_VALUE)

@@ -357,14 +357,18 @@ fn empty_values_of_tags_and_probes_that_are_not_positive_are_refused() {
 fn a_name_is_not_the_port_another_section_is_called_by() {
     #[track_caller]
     fn taken(inbound: Value, listeners: Value, expect: &[&str]) {
-        let message = |field: &str| match field.contains("listeners") {
-            true => "name \"8080\" must be unique across inbounds and listeners",
-            false => "name \"8080\" is already used by another inbound or listener",
+        let message = |field: &str| {
+            if field.contains("listeners") {
+                "name \"8080\" must be unique across inbounds and listeners"
+            } else {
+                "name \"8080\" is already used by another inbound or listener"
+            }
         };
         let expect: Vec<(&str, &str)> = expect.iter().map(|field| (*field, message(field))).collect();
         rejected(json!({ "inbound": inbound, "listeners": listeners }), &expect);
     }
-    let (unnamed, named) = (json!({ "port": 8080 }), json!({ "port": 9090, "name": "8080" }));
+    let unnamed = json!({ "port": 8080 });
+    let named = json!({ "port": 9090, "name": "8080" });
     taken(json!([unnamed, named]), json!([]), &["networking.inbound[1].name"]);
     taken(json!([named, unnamed]), json!([]), &["networking.inbound[0].name"]);
     let elsewhere = json!({ "port": 8080, "name": "8080", "address": "10.0.0.9" });

@@ -1,0 +1,146 @@
+//! Metrics of the loop and its streams, read from the counters they have anyway.
+
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{
+    encoding::{EncodeMetric, MetricEncoder, NoLabelSet},
+    metrics::MetricType,
+};
+use runtime::metrics::Metrics;
+use xds::Type;
+
+use super::{Push, meter::Confirmation};
+
+/// Lets `/metrics` tell how many proxies are connected, how often they are woken, and what was encoded.
+pub fn register(push: &Arc<Push>, metrics: &Metrics) {
+    let of = |what| Reading { push: push.clone(), what };
+    let help = "Resources encoded, by type; each is encoded once and shared by all proxies that get it";
+    metrics.register("xds_resources_encoded", help, of(MetricKind::Encoded));
+    metrics.register(
+        "xds_proxies_woken",
+        "Changes that affected a connected proxy, counted once for each",
+        of(MetricKind::Woken),
+    );
+    metrics.register(
+        "xds_proxies_connected",
+        "Proxies connected to this control plane",
+        of(MetricKind::Connected),
+    );
+    let help = "Sidecars connected to this control plane, by mesh";
+    metrics.register("xds_mesh_proxies_connected", help, of(MetricKind::ConnectedByMesh));
+    let help = "Classes of connected proxies that share their outbounds; each is planned once";
+    metrics.register("xds_proxy_classes", help, of(MetricKind::Classes));
+    register_streams(push, metrics, of);
+}
+
+fn register_streams(push: &Arc<Push>, metrics: &Metrics, of: impl Fn(MetricKind) -> Reading) {
+    let meter = push.meter();
+    // These three are named as in Kuma, without the suffix of counters.
+    metrics.register(
+        "xds_streams_active",
+        "Discovery streams of proxies open now",
+        of(MetricKind::Connected),
+    );
+    let help = "Discovery responses sent to proxies, by type URL";
+    metrics.register("xds_responses_sent", help, of(MetricKind::Responses));
+    let help = "Answers of proxies to discovery responses, by type URL and whether they accept (ACK) or reject (NACK)";
+    metrics.register("xds_requests_received", help, of(MetricKind::Answers));
+    let help = "From the time a change was stored to the time a connected proxy had answered for all of it";
+    metrics.register("xds_delivery_duration_seconds", help, meter.delivery.clone());
+    let help = "Duration of computing the configuration of a proxy, without waiting in the queue";
+    metrics.register("xds_generation_duration_seconds", help, meter.generation.clone());
+    let help = "Connected proxies that have not answered yet for all of a change";
+    metrics.register("xds_proxies_delivering", help, of(MetricKind::Delivering));
+    let help = "For how long the oldest change waits for the answer of a connected proxy; 0 when none does";
+    metrics.register("xds_oldest_delivery_seconds", help, of(MetricKind::OldestDelivery));
+    let help = "Connected proxies that reject part of their configuration now";
+    metrics.register("xds_proxies_rejecting", help, meter.rejecting.clone());
+    let help = "Expiry of the first certificate of a connected proxy, in seconds since 1970";
+    metrics.register(
+        "proxy_certificate_soonest_expiry_timestamp_seconds",
+        help,
+        of(MetricKind::SoonestExpiry),
+    );
+}
+
+/// A metric that is looked up when it is read.
+#[derive(Clone)]
+struct Reading {
+    push: Arc<Push>,
+    what: MetricKind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum MetricKind {
+    Encoded,
+    Woken,
+    Connected,
+    ConnectedByMesh,
+    Classes,
+    Responses,
+    Answers,
+    Delivering,
+    OldestDelivery,
+    SoonestExpiry,
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.what.fmt(f)
+    }
+}
+
+impl EncodeMetric for Reading {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        match self.what {
+            MetricKind::Encoded => Type::ALL.into_iter().try_for_each(|kind| {
+                let labels = [("type", format!("{kind:?}").to_lowercase())];
+                let count = self.push.encoder().encoded(kind);
+                encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)
+            }),
+            MetricKind::Woken => encoder.encode_counter::<NoLabelSet, _, u64>(&self.push.woken(), None),
+            MetricKind::Classes => encoder.encode_gauge(&self.push.classes()),
+            MetricKind::Connected => encoder.encode_gauge(&self.push.connected()),
+            MetricKind::ConnectedByMesh => {
+                self.push.connected_by_mesh().into_iter().try_for_each(|(mesh, count)| {
+                    encoder.encode_family(&[("mesh", &*mesh)])?.encode_gauge(&count)
+                })
+            }
+            MetricKind::Responses => Type::ALL.into_iter().try_for_each(|kind| {
+                let count = self.push.meter().responses(kind);
+                encoder.encode_family(&[("type_url", kind.url())])?.encode_gauge(&count)
+            }),
+            MetricKind::Answers => Type::ALL.into_iter().try_for_each(|kind| {
+                [(Confirmation::Ack, "ACK"), (Confirmation::Nack, "NACK")].into_iter().try_for_each(
+                    |(confirmation, name)| {
+                        let labels = [("type_url", kind.url()), ("confirmation", name)];
+                        let count = self.push.meter().answers(kind, confirmation);
+                        encoder.encode_family(&labels)?.encode_gauge(&count)
+                    },
+                )
+            }),
+            MetricKind::Delivering => encoder.encode_gauge(&self.push.meter().delivering()),
+            MetricKind::OldestDelivery => {
+                encoder.encode_gauge(&self.push.meter().oldest_delivery().as_secs_f64())
+            }
+            MetricKind::SoonestExpiry => match self.push.meter().soonest_expiry() {
+                Some(expires) => encoder.encode_gauge(&expires.as_second()),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn metric_type(&self) -> MetricType {
+        match self.what {
+            MetricKind::Encoded | MetricKind::Woken => MetricType::Counter,
+            // Counters whose names must stay as they are.
+            MetricKind::Responses | MetricKind::Answers => MetricType::Unknown,
+            MetricKind::Connected
+            | MetricKind::ConnectedByMesh
+            | MetricKind::Classes
+            | MetricKind::Delivering
+            | MetricKind::OldestDelivery
+            | MetricKind::SoonestExpiry => MetricType::Gauge,
+        }
+    }
+}
