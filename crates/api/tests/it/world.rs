@@ -14,7 +14,10 @@ use serde_json::{Value, json};
 use store::{Memory, Store, Write};
 use tower::ServiceExt;
 
-use crate::inspect::{FakeProxies, findings::FakeFindings};
+use crate::{
+    inspect::{FakeProxies, findings::FakeFindings},
+    log,
+};
 
 pub struct World {
     pub router: Router,
@@ -50,6 +53,7 @@ impl World {
     }
 
     pub async fn on(store: Arc<dyn Store>, setup: RuleSettings, settings: Settings) -> World {
+        log::ask_every_log();
         let metrics = runtime::metrics::Metrics::default();
         let registrar = Arc::new(Registrar::new(store, setup));
         let context = Context {

@@ -99,6 +99,8 @@ fn keep_log_lines() {
     SUBSCRIBER.call_once(|| {
         let subscriber = logs::subscriber(Level::Info, LogFormat::Text, || ThreadLog);
         tracing::subscriber::set_global_default(subscriber).unwrap();
+        // Events that another test passed while there was none.
+        tracing::callsite::rebuild_interest_cache();
     });
 }
 
