@@ -16,6 +16,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::{
+    callgrind::InstructionCounter,
     control_plane::{ControlPlane, Rest, Setup},
     fleet::{Behaviour, Fleet, Marker},
     procfs::{Meter, Usage},
@@ -82,6 +83,7 @@ pub struct Bench {
     control_plane: ControlPlane,
     rest: Rest,
     meter: Meter,
+    instructions: Option<InstructionCounter>,
     rows: Vec<Row>,
     /// By the row they belong to.
     scripts: Vec<(usize, Script)>,
@@ -98,6 +100,7 @@ impl Bench {
         let rest = control_plane.rest();
         let fleet = Fleet::new(control_plane.server()?, options.behaviour, &topology);
         let meter = Meter::new(control_plane.pid());
+        let instructions = control_plane.instructions();
         let mut bench = Bench {
             topology,
             options,
@@ -105,6 +108,7 @@ impl Bench {
             control_plane,
             rest,
             meter,
+            instructions,
             rows: Vec::new(),
             scripts: Vec::new(),
             generation: 0,
@@ -237,6 +241,7 @@ impl Bench {
     fn begin(&mut self) -> anyhow::Result<Usage> {
         self.meter.reset_peak()?;
         self.fleet.take_ends();
+        self.instructions.as_mut().map(InstructionCounter::take).transpose()?;
         self.meter.read().context("before the workload")
     }
 
@@ -249,6 +254,8 @@ impl Bench {
         script: Script,
     ) -> anyhow::Result<()> {
         let after = self.meter.read().context("after the workload")?;
+        let instructions = self.instructions.as_mut().map(InstructionCounter::take).transpose()?;
+        row.instructions = instructions.map(|count| count / row.changes.max(1) as u64);
         row.cell = self.topology.size.to_string();
         (row.workload, row.what) = (workload.to_owned(), what.to_owned());
         row.cpu_ms = milliseconds(after.cpu.saturating_sub(before.cpu)) / row.changes.max(1) as f64;
@@ -287,9 +294,10 @@ impl Bench {
 }
 
 fn describe(row: &Row) -> String {
+    let instructions = row.instructions.map_or_else(String::new, |count| format!("{count} instructions, "));
     let missed = if row.missed > 0 { format!(", {} MISSED", row.missed) } else { String::new() };
     format!(
-        "{} {}: p50 {:.1} ms, p99 {:.1} ms, {:.1} ms of CPU, {:.0} bytes in {:.0} responses to {} proxies{missed}",
+        "{} {}: p50 {:.1} ms, p99 {:.1} ms, {:.1} ms of CPU, {instructions}{:.0} bytes in {:.0} responses to {} proxies{missed}",
         row.workload, row.what, row.p50_ms, row.p99_ms, row.cpu_ms, row.bytes, row.responses, row.affected
     )
 }

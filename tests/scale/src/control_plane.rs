@@ -19,7 +19,10 @@ use nix::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::connection::{SERVER_NAME, ServerAddress};
+use crate::{
+    callgrind::{self, InstructionCounter},
+    connection::{SERVER_NAME, ServerAddress},
+};
 
 /// Time limit of a start or a single request.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -36,6 +39,8 @@ pub struct Setup {
     pub store: String,
     /// More variables, by Kuma's names.
     pub environment: Vec<(String, String)>,
+    /// Runs it under callgrind, fifty times slower.
+    pub callgrind: bool,
 }
 
 /// A running control plane; killed with everything it has started when this is dropped.
@@ -90,6 +95,11 @@ impl ControlPlane {
         self.child.id()
     }
 
+    /// Counter of its instructions; `None` if it does not run under callgrind.
+    pub fn instructions(&self) -> Option<InstructionCounter> {
+        self.setup.callgrind.then(|| InstructionCounter::new(self.pid(), self.folder.path()))
+    }
+
     pub fn rest(&self) -> Rest {
         Rest::new(format!("http://127.0.0.1:{}", self.ports.http))
     }
@@ -140,7 +150,14 @@ fn spawn(setup: &Setup, folder: &Path, ports: Ports) -> anyhow::Result<Child> {
         // Tokens cost the same everywhere and hide what is measured.
         ("KUMA_DP_SERVER_AUTHN_DP_PROXY_TYPE", "none".to_owned()),
     ];
-    Command::new(&setup.program)
+    let mut command = if setup.callgrind {
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args(callgrind::arguments(&setup.program, folder));
+        valgrind
+    } else {
+        Command::new(&setup.program)
+    };
+    command
         .arg("run")
         .env_clear()
         .envs(kept)

@@ -5,6 +5,7 @@
 //! never time.
 
 pub mod bench;
+pub mod callgrind;
 pub mod connection;
 pub mod control_plane;
 pub mod envoy;

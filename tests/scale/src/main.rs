@@ -98,6 +98,9 @@ struct Run {
     /// Leave the floor out.
     #[arg(long)]
     no_floor: bool,
+    /// Run the control plane under callgrind and count instructions; times mean nothing then.
+    #[arg(long, requires = "no_floor")]
+    callgrind: bool,
     /// File for the rows as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -238,7 +241,7 @@ fn options(run: &Run, workloads: &[BenchWorkload]) -> anyhow::Result<Options> {
     };
     let environment = run.cp_env.iter().map(variable).collect::<anyhow::Result<_>>()?;
     Ok(Options {
-        setup: Setup { program: run.cp_bin.clone(), store, environment },
+        setup: Setup { program: run.cp_bin.clone(), store, environment, callgrind: run.callgrind },
         behaviour: Behaviour {
             variant: run.variant,
             rejects: run.rejects,

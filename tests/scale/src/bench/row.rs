@@ -23,6 +23,9 @@ pub struct Row {
     pub p99_ms: f64,
     pub max_ms: f64,
     pub cpu_ms: f64,
+    /// Of the server, under callgrind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<u64>,
     /// Of the server at the end, and at most meanwhile.
     pub memory: u64,
     pub peak: u64,

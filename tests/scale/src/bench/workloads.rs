@@ -411,6 +411,7 @@ impl Bench {
         self.control_plane.spawn_again()?;
         self.control_plane.ready().await?;
         self.meter = Meter::new(self.control_plane.pid());
+        self.instructions = self.control_plane.instructions();
         Ok(start)
     }
 
