@@ -39,7 +39,7 @@ use resources::{Draft, Environment, Key, Resource, Violations};
 use store::{Error, Snapshot};
 
 pub use expected::{Expected, VersionConflict};
-pub use registrar::Registrar;
+pub use registrar::{Attempts, Registrar};
 pub use rules::{AdmittedWrite, Pending, Rules};
 pub use trial::Trial;
 

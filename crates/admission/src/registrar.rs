@@ -12,10 +12,11 @@ use crate::{
     AdmittedWrite, ControlPlaneRole, Expected, Pending, Put, Refusal, RuleSettings, Rules, secrets, snis,
 };
 
-/// Patience with writes of another control plane that are on their way here.
-const CATCH_UP: Duration = Duration::from_secs(30);
-/// Attempts to admit a deletion of a resource that keeps changing.
-const ATTEMPTS: usize = 10;
+/// Patience with writes of another control plane that are on their way here, at start and in a request.
+const CATCH_UP_AT_START: Duration = Duration::from_secs(30);
+const CATCH_UP: Duration = Duration::from_secs(5);
+/// Attempts to admit a write. Each that fails means that another writer has changed what the write was judged on.
+const ATTEMPTS: usize = 100;
 
 /// Admits writes and makes them.
 pub struct Registrar {
@@ -23,6 +24,31 @@ pub struct Registrar {
     rules: Rules,
     claims: snis::Claims,
     secrets: secrets::SecretFactory,
+}
+
+/// Attempts of one write, each judged by a newer snapshot than the one before.
+pub struct Attempts<'a> {
+    store: &'a dyn Store,
+    refused: usize,
+}
+
+impl Attempts<'_> {
+    /// Returns a snapshot on which the write may not be refused: what it was judged on may have been changed by another
+    /// writer, and the version that the caller has read may be on its way here from another control plane. The refusal
+    /// itself if it holds anyway.
+    pub async fn newer(&mut self, refusal: Refusal) -> Result<Arc<Snapshot>, Refusal> {
+        self.refused += 1;
+        let may_end = match &refusal {
+            Refusal::Changed(_) => self.refused == 1,
+            Refusal::Store(error) => self.refused < ATTEMPTS && error.is_outdated(),
+            Refusal::ReadOnly(_)
+            | Refusal::Invalid(_)
+            | Refusal::Immutable(_)
+            | Refusal::MeshMissing(_)
+            | Refusal::NotAMember(_) => false,
+        };
+        if may_end { Ok(self.store.caught_up(CATCH_UP).await?) } else { Err(refusal) }
+    }
 }
 
 impl Registrar {
@@ -111,18 +137,18 @@ impl Registrar {
         self.rules.check_writable(key.kind)?;
         self.check_available()?;
         let mut snapshot = self.store.snapshot()?;
-        let mut attempts = 1;
+        let mut attempts = self.attempts();
         loop {
             match self.delete_on(key, &snapshot, expected).await {
-                // Whatever it has become: may that be deleted?
-                Err(Refusal::Store(Error::Conflict { .. } | Error::InUse { .. })) if attempts < ATTEMPTS => {}
-                // What the caller has seen may be on its way here.
-                Err(Refusal::Changed(_)) if attempts == 1 => {}
-                done => return done,
+                Ok(()) => return Ok(()),
+                Err(refusal) => snapshot = attempts.newer(refusal).await?,
             }
-            attempts += 1;
-            snapshot = self.store.caught_up(CATCH_UP).await?;
         }
+    }
+
+    /// Attempts of a write that its caller judges by a snapshot.
+    pub fn attempts(&self) -> Attempts<'_> {
+        Attempts { store: self.store.as_ref(), refused: 0 }
     }
 
     /// As [`Registrar::delete`], by what was stored when the caller looked: a conflict if it has changed since.
@@ -160,7 +186,7 @@ impl Registrar {
                 done => return Ok(done.map(|_| created)?),
             };
             // Another control plane on the same store was faster.
-            let newer = self.store.caught_up(CATCH_UP).await.map_err(Refusal::Store)?;
+            let newer = self.store.caught_up(CATCH_UP_AT_START).await.map_err(Refusal::Store)?;
             if newer.revision() == snapshot.revision() {
                 return Err(Refusal::Store(error).into());
             }

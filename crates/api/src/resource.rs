@@ -1,8 +1,8 @@
 //! One resource: get, put, delete.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use admission::{Expected, Refusal, Registrar, WriteEffect};
+use admission::{Expected, Refusal, WriteEffect};
 use axum::response::Response;
 use contract::accepted::Accepted;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -11,7 +11,6 @@ use resources::{
     format::{self, Parsed, kubernetes, universal},
 };
 use serde_json::{Map, Value};
-use store::Snapshot;
 
 use crate::{
     Context, Error, User, access,
@@ -24,10 +23,8 @@ pub const OUTCOME: HeaderName = HeaderName::from_static("x-kuma-outcome");
 
 const API_READ_ONLY: &str = "The API of this control plane is read-only (apiServer.readOnly): use another control plane or change its configuration.\n";
 pub const PROCESS: &str = "Could not process a resource";
+const DELETE: &str = "Could not delete a resource";
 pub const RETRIEVE: &str = "Could not retrieve a resource";
-
-/// Longest time until the write of another control plane is seen here.
-const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// `GET …/{name}`.
 pub fn get(call: &Call, kind: Kind) -> Result<Response, Error> {
@@ -57,7 +54,7 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     let key = draft.key.clone();
     let expected = versions::expected(&call)?;
     let mut snapshot = call.snapshot()?;
-    let mut attempts = 1;
+    let mut attempts = call.context.registrar.attempts();
     let put = loop {
         // What is judged here is what is written: if it changes meanwhile, the store refuses, and it is judged again.
         let mut draft = draft.clone();
@@ -68,11 +65,11 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
         match call.context.registrar.put_on(draft, &snapshot, &expected).await {
             Ok(put) => break put,
             // Another writer was faster: without `If-Match` the last one wins.
-            Err(refused) if versions::is_worth_another_look(&refused, attempts) => {}
-            Err(refused) => return Err(refusal(refused, snapshot.get(&key).is_some())),
+            Err(refused) => {
+                let exists = snapshot.get(&key).is_some();
+                snapshot = attempts.newer(refused).await.map_err(|refused| refusal(refused, exists))?;
+            }
         }
-        attempts += 1;
-        snapshot = caught_up(&call.context.registrar).await?;
     };
 
     let mut warnings = warnings(&unknown_fields, advice, put.warnings);
@@ -89,11 +86,6 @@ pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     Ok(response)
 }
 
-async fn caught_up(registrar: &Registrar) -> Result<Arc<Snapshot>, Error> {
-    let later = registrar.store().caught_up(CATCH_UP).await;
-    later.map_err(|error| Error::from_store(error, PROCESS))
-}
-
 /// Error for a put that was refused; `exists` says whether it would have been an update.
 pub fn refusal(refusal: Refusal, exists: bool) -> Error {
     let failed = if exists { "Could not update a resource" } else { "Could not create a resource" };
@@ -108,39 +100,33 @@ pub fn warnings(unknown_fields: &[String], advice: Vec<String>, others: Vec<Stri
 
 /// `DELETE …/{name}`.
 pub async fn delete(call: Call, kind: Kind) -> Result<Response, Error> {
-    const TITLE: &str = "Could not delete a resource";
     let key = call.key(kind);
     let expected = versions::expected(&call)?;
-    let deleted = match kind {
-        Kind::Mesh if !mesh::may_change_authorities(&call.context, &call.user) => {
-            delete_judged(&call.context, &call.user, &key, &expected).await?
-        }
-        _ => call.context.registrar.delete_expected(&key, &expected).await,
-    };
-    deleted.map_err(|refusal| Error::from_refusal(refusal, TITLE, TITLE))?;
+    if kind == Kind::Mesh && !mesh::may_change_authorities(&call.context, &call.user) {
+        delete_judged(&call.context, &call.user, &key, &expected).await?;
+    } else {
+        call.context.registrar.delete_expected(&key, &expected).await.map_err(not_deleted)?;
+    }
     Ok(json::ok(&Map::<String, Value>::new()))
 }
 
 /// Deletes a mesh of which its authorities are judged first: what was judged is what is deleted, or it is a conflict.
-async fn delete_judged(
-    context: &Context,
-    user: &User,
-    key: &Key,
-    expected: &Expected,
-) -> Result<Result<(), Refusal>, Error> {
+async fn delete_judged(context: &Context, user: &User, key: &Key, expected: &Expected) -> Result<(), Error> {
     let registrar = &context.registrar;
     let snapshot = registrar.store().snapshot();
     let mut snapshot = snapshot.map_err(|error| Error::from_store(error, PROCESS))?;
-    let mut attempts = 1;
+    let mut attempts = registrar.attempts();
     loop {
         mesh::check_deletion(context, user, &snapshot, &key.name)?;
         match registrar.delete_on(key, &snapshot, expected).await {
-            Err(refused) if versions::is_worth_another_look(&refused, attempts) => {}
-            deleted => return Ok(deleted),
+            Ok(()) => return Ok(()),
+            Err(refused) => snapshot = attempts.newer(refused).await.map_err(not_deleted)?,
         }
-        attempts += 1;
-        snapshot = caught_up(registrar).await?;
     }
+}
+
+fn not_deleted(refusal: Refusal) -> Error {
+    Error::from_refusal(refusal, DELETE, DELETE)
 }
 
 /// Checks that the user may write the kind, here and now, in the mesh of the path.

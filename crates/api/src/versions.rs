@@ -2,7 +2,7 @@
 //!
 //! The tag of a resource is its version in quotes, which no other version of it ever has.
 
-use admission::{Expected, Refusal, VersionConflict};
+use admission::{Expected, VersionConflict};
 use axum::response::Response;
 use http::{
     HeaderValue,
@@ -49,25 +49,6 @@ fn malformed(found: &str) -> Error {
     Error::BadRequest(format!(
         "If-Match: expected the ETag of an earlier answer with its quotes, such as \"17\", or *; found {found}"
     ))
-}
-
-/// Attempts to admit a write anew because another writer was faster. Each time that writer has made a write of the same
-/// resource, so only one that does nothing else could keep a client waiting that long.
-const ATTEMPTS: usize = 100;
-
-/// True if a write may be refused for another reason, or not at all, once this control plane has seen all writes so
-/// far: the version that the caller has read may be on its way here from another control plane, and the state that the
-/// write was admitted on may have been changed, by the control plane itself for example.
-pub fn is_worth_another_look(refusal: &Refusal, attempts: usize) -> bool {
-    match refusal {
-        Refusal::Changed(_) => attempts == 1,
-        Refusal::Store(error) => attempts < ATTEMPTS && error.is_outdated(),
-        Refusal::ReadOnly(_)
-        | Refusal::Invalid(_)
-        | Refusal::Immutable(_)
-        | Refusal::MeshMissing(_)
-        | Refusal::NotAMember(_) => false,
-    }
 }
 
 /// Explains the difference from what the request expects, and what to do about it.

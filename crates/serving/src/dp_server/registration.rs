@@ -106,23 +106,19 @@ impl Registration {
     /// What the token was compared with is what is replaced: the store refuses if it has another version by then.
     async fn put(&self, draft: impl Fn(Option<&Resource>) -> Draft) -> Result<(), Status> {
         let registrar = &self.context.registrar;
-        let kind = self.proxy.key().kind;
-        let refused = |refusal: Refusal| refused(kind, refusal);
+        let key = self.proxy.key();
+        let refused = |refusal: Refusal| refused(key.kind, refusal);
         let mut snapshot = registrar.store().snapshot().map_err(unavailable)?;
-        let mut attempts = 1;
+        let mut attempts = registrar.attempts();
         loop {
-            let stored = snapshot.get(&self.proxy.key());
+            let stored = snapshot.get(&key);
             stored.map_or(Ok(()), |stored| self.credentials.allow_replacing(stored))?;
             let draft = draft(stored.map(Arc::as_ref));
             let admitted =
                 registrar.rules().admit_of_proxy(draft, &snapshot, Timestamp::now()).map_err(refused)?;
             match registrar.commit(admitted.pending).await {
                 Ok(_) => return Ok(()),
-                Err(Refusal::Store(error)) if error.is_outdated() && attempts < ATTEMPTS => {
-                    attempts += 1;
-                    snapshot = registrar.store().caught_up(CATCH_UP).await.map_err(unavailable)?;
-                }
-                Err(refusal) => return Err(refused(refusal)),
+                Err(refusal) => snapshot = attempts.newer(refusal).await.map_err(refused)?,
             }
         }
     }
