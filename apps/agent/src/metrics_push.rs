@@ -63,7 +63,7 @@ pub fn follow(
         instance: instance.into(),
         pushed: metrics.register(
             "kuma_dp_metrics_pushes",
-            "Requests with metrics that a collector of OpenTelemetry took",
+            "Requests with metrics that a collector of OpenTelemetry accepted",
             Family::default(),
         ),
         failed: metrics.register(

@@ -57,12 +57,12 @@ impl ProxyHealth {
         logs::register(&metrics, "kuma_dp_log_lines_lost");
         let restarts = metrics.register(
             "kuma_dp_envoy_restarts",
-            "How often Envoy exited unexpectedly and was restarted",
+            "Restarts of Envoy after an unexpected exit",
             Counter::default(),
         );
         metrics.register(
             "kuma_dp_metrics_source_failures",
-            "How often a source of metrics did not answer in time, or not with metrics, and was left out",
+            "Sources of metrics left out of a page, because they did not answer in time, or not with metrics",
             sources.failures().clone(),
         );
         ProxyHealth(Arc::new(Inner {

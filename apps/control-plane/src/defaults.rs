@@ -174,7 +174,12 @@ pub fn cluster_id(snapshot: &Snapshot) -> String {
 
 async fn ensure_exist(registrar: &Registrar, drafts: Vec<Draft>) -> Result<()> {
     for key in registrar.ensure(drafts).await? {
-        tracing::info!(kind = key.kind.name(), mesh = &*key.mesh, name = &*key.name, "created");
+        tracing::info!(
+            kind = key.kind.name(),
+            mesh = &*key.mesh,
+            name = &*key.name,
+            "created a default resource"
+        );
     }
     Ok(())
 }

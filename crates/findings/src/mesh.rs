@@ -78,9 +78,9 @@ impl MeshFindings {
             virtual_hosts: _,
             globals: _,
             zones: _,
-            rows: _,
-            reach: _,
-            reach_by_default: _,
+            access_rules: _,
+            reachability: _,
+            reachability_by_default: _,
         } = affected;
         let before = std::mem::replace(&mut self.snapshot, snapshot.clone());
         let mut concerned: BTreeSet<Key> = BTreeSet::new();

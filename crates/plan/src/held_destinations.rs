@@ -34,8 +34,8 @@ impl HeldDestinations {
 impl Context<'_> {
     /// Returns the destinations that a client is offered because it may call them.
     pub(crate) fn callable(&self, client: &ClientClass) -> BTreeSet<DestinationId> {
-        self.reads.note(Dependency::Reach(client.clone()));
-        self.reads.note(Dependency::ReachByDefault);
+        self.reads.note(Dependency::Reachability(client.clone()));
+        self.reads.note(Dependency::ReachabilityByDefault);
         let callable = of_client(self.snapshot, client);
         match self.held {
             Some(held) => held.offered(callable),

@@ -93,7 +93,7 @@ impl<'c> OfferedDestinations<'c> {
         }
         let Context { snapshot, reads, .. } = self.context;
         reads.note(Dependency::AllDestinations);
-        reads.note(Dependency::Rows);
+        reads.note(Dependency::AccessRules);
         snapshot.destinations.values().filter(|destination| self.is_answered(&destination.id)).collect()
     }
 
@@ -103,8 +103,11 @@ impl<'c> OfferedDestinations<'c> {
         let hosts = &context.snapshot.virtual_hosts;
         let reads = context.reads;
         if let Some(client) = self.answered() {
-            let permissions =
-                [Dependency::Reach(client.clone()), Dependency::ReachByDefault, Dependency::Rows];
+            let permissions = [
+                Dependency::Reachability(client.clone()),
+                Dependency::ReachabilityByDefault,
+                Dependency::AccessRules,
+            ];
             permissions.into_iter().chain([Dependency::AllVirtualHosts]).for_each(|read| reads.note(read));
             return hosts.by_name.values().collect();
         }

@@ -1,7 +1,7 @@
-//! Inputs of a plan, from which follows if a change matters.
+//! Inputs of a plan, by which a change finds the plans that it affects.
 //!
-//! Whatever planning looks at is here, by mesh, so that one proxy may read several: the mesh, destinations, services looked
-//! for by name or label, routes, Dataplanes. A change of anything else plans nothing.
+//! Everything that planning reads is recorded here, by mesh, because one proxy may read several: the mesh, destinations,
+//! services by name or label, access, routes, Dataplanes. A change of anything else plans nothing.
 
 use std::{
     cell::RefCell,
@@ -12,7 +12,7 @@ use std::{
 use resources::{Key, Kind, Labels, naming::Kri};
 use topology::{Affected, ClientClass, DestinationId, labelled};
 
-/// Something that planning looked at, or looked for.
+/// An input of a plan, present or looked for in vain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dependency {
     /// The mesh itself, which every plan reads.
@@ -30,12 +30,12 @@ pub enum Dependency {
     AllVirtualHosts,
     /// The hostnames that VirtualOutbounds make for a service (`kuma.io/service`).
     VirtualHostsOf(Arc<str>),
-    /// Destinations that clients of a class may call because rules name them.
-    Reach(ClientClass),
-    /// Destinations that clients may call and no rule names.
-    ReachByDefault,
-    /// Rules that decide about the clients of any destination.
-    Rows,
+    /// Destinations that a class of clients has because rules name it.
+    Reachability(ClientClass),
+    /// Destinations that clients have that no rule names.
+    ReachabilityByDefault,
+    /// Rules that decide about access to any destination.
+    AccessRules,
     /// Set of MeshHTTPRoutes.
     Routes,
     /// A Dataplane: the proxy's own, and any other.
@@ -83,7 +83,7 @@ impl Recorder {
         let mut noted = self.0.into_inner();
         noted.insert(Dependency::Mesh);
         if noted.contains(&Dependency::AllDestinations) {
-            // It says all that these say.
+            // It includes these.
             noted.retain(|dependency| !matches!(dependency, Dependency::Destination(_)));
         }
         Reads(BTreeMap::from([(mesh.clone(), noted)]))
@@ -99,9 +99,9 @@ pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
         destinations,
         services,
         virtual_hosts,
-        rows,
-        reach,
-        reach_by_default,
+        access_rules,
+        reachability,
+        reachability_by_default,
         // Every plan reads the mesh: the caller knows them all.
         whole_mesh: _,
         endpoints: _,
@@ -122,9 +122,9 @@ pub fn touched(affected: &Affected) -> BTreeSet<Dependency> {
         touched.insert(Dependency::AllVirtualHosts);
         touched.insert(Dependency::VirtualHostsOf(service.clone()));
     }
-    touched.extend(reach.iter().cloned().map(Dependency::Reach));
-    touched.extend(reach_by_default.then_some(Dependency::ReachByDefault));
-    touched.extend(rows.then_some(Dependency::Rows));
+    touched.extend(reachability.iter().cloned().map(Dependency::Reachability));
+    touched.extend(reachability_by_default.then_some(Dependency::ReachabilityByDefault));
+    touched.extend(access_rules.then_some(Dependency::AccessRules));
     touched.extend(proxies.iter().cloned().map(Dependency::Proxy));
     let versions = policies.iter().flat_map(|change| change.versions());
     for policy in versions {

@@ -72,9 +72,9 @@ impl Stub {
 /// Returns the resource that keeps a client from a destination, and true if it is a rule that denies. `None`
 /// for a mesh that cannot be named.
 fn decided(mesh: &MeshSnapshot, client: &ClientClass, destination: &DestinationId) -> Option<(Kri, bool)> {
-    let row = mesh.access.row(destination);
+    let access = mesh.access.to(destination);
     // The client is refused, so that no policy that may select servers elsewhere lets it in.
-    let rulesets = row.iter().flat_map(|row| &row.rulesets);
+    let rulesets = access.iter().flat_map(|access| &access.rulesets);
     let decisions = rulesets.map(|ruleset| ruleset.permissions.decide(client.client()));
     let mut denying = decisions.filter(|decision| decision.effect == Effect::Deny);
     match denying.find_map(|decision| decision.origin) {

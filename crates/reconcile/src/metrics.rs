@@ -62,19 +62,19 @@ impl Metrics {
         let queues = Queues::default();
         let help = "Units, such as meshes, that wait for a reconciler";
         metrics.register("reconciler_backlog", help, Backlog(queues.clone()));
-        let help = "Age of the oldest change that a reconciler has not dealt with; 0 without any";
+        let help = "Age of the oldest change that a reconciler has not handled; 0 without any";
         metrics.register("reconciler_lag_seconds", help, QueueLag(queues.clone()));
         let durations = Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
         Metrics {
-            runs: metrics.register("reconciler_runs", "Looks of reconcilers at a unit", Family::default()),
+            runs: metrics.register("reconciler_runs", "Reconciliations of units", Family::default()),
             errors: metrics.register(
                 "reconciler_errors",
-                "Looks of reconcilers that failed and are repeated, without those where another writer came first",
+                "Failed reconciliations, which are retried; conflicts with another writer do not count",
                 Family::default(),
             ),
             durations: metrics.register(
                 "reconciler_duration_seconds",
-                "Duration of a reconciler's look at a unit, writes included",
+                "Duration of the reconciliation of a unit, writes included",
                 durations,
             ),
             queues,

@@ -76,9 +76,9 @@ fn matters(pending: &PendingChanges) -> bool {
             services: _,
             endpoints: _,
             zones: _,
-            rows: _,
-            reach: _,
-            reach_by_default: _,
+            access_rules: _,
+            reachability: _,
+            reachability_by_default: _,
         } = &change.affected;
         let ingress = globals.iter().any(|key| key.kind == Kind::ZoneIngress);
         let versions = policies.iter().flat_map(|change| change.versions());

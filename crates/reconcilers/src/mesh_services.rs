@@ -122,7 +122,7 @@ impl Reconciler for Services {
                 mesh,
                 services,
                 limit = MOST_YOUNG,
-                "young services end without a grace period: too many wait"
+                "deleting young services without a grace period: too many are waiting"
             );
         }
         followed.say_exhausted(mesh);

@@ -107,7 +107,7 @@ pub fn start(
         ),
         left_out: count(
             "virtual_outbound_hostnames_left_out",
-            "Sets of tags whose hostnames are beyond the limit of a mesh, and cannot be called",
+            "Combinations of tags that get no hostname, because the mesh is at its limit",
         ),
     });
     Ok(())
@@ -235,7 +235,7 @@ impl Hostnames {
         }
         let left_out = snapshot.virtual_hosts.left_out;
         if let Some(finding) = snapshot.virtual_hosts.too_many().filter(|_| left_out > self.left_out) {
-            tracing::error!(mesh, problem = %finding, "hostnames are left out: let VirtualOutbounds select less, or use fewer tags in hosts");
+            tracing::error!(mesh, %finding, "hostnames are left out: let VirtualOutbounds select less, or use fewer tags in hosts");
         }
         self.left_out = left_out;
     }

@@ -139,7 +139,7 @@ fn start(filter: &str, format: LogFormat, out: impl Write + Send + 'static) -> R
 
 /// Counts the lines that could not be written, under this name.
 pub fn register(metrics: &Metrics, name: &str) {
-    let help = "Log lines that were dropped, by reason: the reader is gone or too slow";
+    let help = "Dropped log lines, by reason: the reader is gone or too slow";
     // Without a log nothing is lost.
     let lost = LOG.get().map(|log| log.lost().clone()).unwrap_or_default();
     metrics.register(name, help, lost);

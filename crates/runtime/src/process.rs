@@ -28,8 +28,8 @@ pub fn register(metrics: &Metrics) {
     add("process_cpu_seconds", "Processor time used, user and system", ProcessMetric::Cpu);
     add("process_resident_memory_bytes", "Memory in use", ProcessMetric::Resident);
     add("process_virtual_memory_bytes", "Address space in use", ProcessMetric::Virtual);
-    add("process_open_fds", "Files and sockets open now", ProcessMetric::OpenFiles);
-    add("process_max_fds", "Files and sockets that may be open at a time", ProcessMetric::MaxFiles);
+    add("process_open_fds", "Open files and sockets", ProcessMetric::OpenFiles);
+    add("process_max_fds", "Maximum open files and sockets", ProcessMetric::MaxFiles);
     let started = started().unwrap_or_default();
     add(
         "process_start_time_seconds",

@@ -376,7 +376,7 @@ impl receiving::Watch for Storing<'_> {
         match &missing {
             Some(missing) => tracing::warn!(kind = kind.name, "{missing}"),
             None => {
-                tracing::info!(kind = kind.name, "the global control plane has none that this zone lacks")
+                tracing::info!(kind = kind.name, "this zone lacks no resources of this kind any more")
             }
         }
         client.own.unreceived(&client.zone, kind.name, missing.as_deref());

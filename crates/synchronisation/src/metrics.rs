@@ -31,25 +31,23 @@ pub struct SyncMetrics {
 impl SyncMetrics {
     pub fn register(metrics: &Metrics) -> Arc<SyncMetrics> {
         let meter = SyncMetrics::default();
-        let help = "Resources sent to other control planes, by type; deletions are counted, too";
+        let help = "Resources sent to peers, by type; deletions included";
         metrics.register("kds_resources_sent", help, meter.sent.clone());
-        let help = "Resources that came from other control planes, by type; deletions are counted, too";
+        let help = "Resources received from peers, by type; deletions included";
         metrics.register("kds_resources_received", help, meter.received.clone());
-        let help = "Resources that came from other control planes and are not stored, by type";
+        let help = "Resources received from peers and not stored, by type";
         metrics.register("kds_resources_refused", help, meter.refused.clone());
-        let help = "Responses that other control planes rejected, by type";
+        let help = "Responses that peers rejected, by type";
         metrics.register("kds_responses_rejected", help, meter.rejected.clone());
         // A first rejection is an increase only where there was a value before.
         for kind in Kind::ALL.iter().filter(|kind| is_synchronised(**kind)) {
             drop(meter.rejected.get_or_create(&[("type", kind.name())]));
         }
-        let help = "Responses that other control planes have not answered yet";
+        let help = "Responses that peers have not answered yet";
         metrics.register("kds_responses_unanswered", help, meter.unanswered.clone());
-        let help =
-            "Last arrival of resources from another control plane, in seconds since 1970; 0 before the first";
+        let help = "Last arrival of resources from a peer, in seconds since 1970; 0 before the first";
         metrics.register("kds_last_received_timestamp_seconds", help, meter.last_received.clone());
-        let help =
-            "Last response that another control plane accepted, in seconds since 1970; 0 before the first";
+        let help = "Last response that a peer acknowledged, in seconds since 1970; 0 before the first";
         metrics.register("kds_last_acknowledged_timestamp_seconds", help, meter.last_acknowledged.clone());
         Arc::new(meter)
     }

@@ -117,7 +117,7 @@ impl ReceivingParts {
         let label = snapshot.get(&self.zone()).and_then(|zone| zone.label(labels::ACCEPT_DELETIONS));
         let accepted = self.held.guard().accept(ConfirmedKinds::of(label));
         for (kind, keys) in accepted {
-            tracing::info!(zone = self.role.zone(), %kind, count = keys.len(), "deleting what was held back before");
+            tracing::info!(zone = self.role.zone(), %kind, count = keys.len(), "deleting resources whose deletion was held back");
             let batch = Batch::of_deletions(kind, keys.into_iter().collect());
             self.apply(receiver, &batch).await?;
             watch.stored(kind, None);
@@ -132,17 +132,14 @@ impl ReceivingParts {
         let released = receiver.released(&snapshot, &mut self.held.guard());
         for batch in released {
             let count = batch.resources.len();
-            tracing::info!(zone = self.role.zone(), kind = %batch.kind, count, "changing what was held back before");
+            tracing::info!(zone = self.role.zone(), kind = %batch.kind, count, "applying changes that were held back");
             let refused = self.apply(receiver, &batch).await?;
             let complaint = receiver.complaint(&batch, refused, &self.held.guard());
             watch.stored(batch.kind, complaint.as_deref());
         }
         let adopted = receiver.adopted(&snapshot, &mut self.held.guard());
         if let Some(batch) = adopted {
-            tracing::info!(
-                zone = self.role.zone(),
-                "this is the global control plane of the zone from now on"
-            );
+            tracing::info!(zone = self.role.zone(), "the zone accepts this global control plane as its own");
             self.apply(receiver, &batch).await?;
         }
         Ok(())

@@ -30,7 +30,10 @@ pub async fn drop_from_zone(store: &Arc<dyn Store>, zone: &str) -> Result<Vec<Ke
         tracing::warn!(%key, reason, "deleting a resource of another zone that an older version stored");
     }
     if !refused.is_empty() {
-        tracing::warn!(count = refused.len(), "resources of other zones are deleted that are refused now");
+        tracing::warn!(
+            count = refused.len(),
+            "deleting stored resources of other zones that this version refuses"
+        );
     }
     let keys: Vec<Key> = refused.into_iter().map(|(key, _)| key).collect();
     for chunk in keys.chunks(CHUNK) {
@@ -62,7 +65,7 @@ async fn follow(store: &dyn Store, zones: &ZoneRegistry) {
     let mut changes = store.changes();
     let mut refused = match store.snapshot() {
         Ok(snapshot) => found(&snapshot),
-        Err(error) => return tracing::warn!(%error, "cannot look at what is stored of zones"),
+        Err(error) => return tracing::warn!(%error, "cannot check the stored resources of zones"),
     };
     let places: Vec<ZoneKind> = refused.keys().cloned().collect();
     places.iter().for_each(|place| tell(place, &refused, zones));
@@ -128,7 +131,7 @@ fn tell(place: &ZoneKind, refused: &RefusedByKind, zones: &ZoneRegistry) {
         format!("no other zone gets it; delete it: {}{more}", named.collect::<Vec<_>>().join("; "))
     });
     if let Some(reason) = &reason {
-        tracing::warn!(zone, %kind, reason, "resources of a zone are stored that are refused now");
+        tracing::warn!(zone, %kind, reason, "this version refuses stored resources of a zone");
     }
     zones.report(zone, SyncProblemKind::Stored, *kind, reason.as_deref());
 }

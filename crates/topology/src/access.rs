@@ -1,20 +1,20 @@
-//! Destinations that a client may call at all: the permissions of servers, seen from their clients.
+//! Access of clients to destinations: the permissions of servers, seen from their clients.
 //!
 //! ```text
 //!   MeshTrafficPermissions ──▶ rules of each inbound ──▶ access to each destination ──▶ destinations of each class
 //!   Dataplanes (as servers)     (who may call it)         (any inbound lets in)          Dataplanes (as clients)
 //! ```
 //!
-//! A [`ClientClass`] is what a server can know of a client: its certificate, if it has one. A [`DestinationAccess`], a row of the graph, says
-//! which classes a destination accepts: most have no rule that names them and are treated by default. Rows
-//! and classes are listed under the names in rules ([`names`]), so that either side finds the other without
-//! looking at all of them, and no table of pairs is kept. Rows follow changes (`state::access`); a property
-//! test compares them with a state built at once.
+//! A [`ClientClass`] is the part of a client that servers see: its certificate, if it has one. The
+//! [`DestinationAccess`] of a destination says which classes it accepts: no rule names most of them, and the
+//! default decides about these. Destinations and classes are listed under the names in rules ([`names`]), so that
+//! either side finds the other without looking at all of them; there is no table of pairs. The graph follows
+//! changes (`state::access`); a property test compares it with a state built at once.
 //!
 //! Invariant: what is allowed is reachable. Of servers that are not known here, such as those of other zones and of
 //! services without instances, policies that may select them count with what they allow ([`unseen`]); what they allow
 //! at all servers of a sort is kept once ([`possible`]). Where servers ask no one, the destination is reachable for every
-//! client and has no row.
+//! client and has no [`DestinationAccess`].
 
 mod client_class;
 mod destination_access;
@@ -60,12 +60,13 @@ pub(crate) use unseen::Unseen;
 /// Access of all clients of a mesh to its destinations. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct AccessGraph {
-    rows: OrdMap<DestinationId, DestinationAccess>,
-    /// The destinations that let in clients that no rule names, those without a row among them.
+    /// Destinations that do not accept every client.
+    by_destination: OrdMap<DestinationId, DestinationAccess>,
+    /// The destinations that accept clients that no rule names, those that accept every client among them.
     open: OrdSet<DestinationId>,
-    /// The destinations by what rules of their rows name.
+    /// The destinations by the names in their rules.
     naming: Lists<Name, DestinationId>,
-    /// Those that servers serve which are not known here.
+    /// The destinations of servers that are not known here.
     grouped: Lists<Arc<ServerGroup>, DestinationId>,
     /// Allows of policies that may select such servers.
     possible: PossibleAllows,
@@ -77,37 +78,38 @@ pub struct AccessGraph {
     plain: OrdSet<ClientClass>,
 }
 
-/// Effect of a changed row on clients.
+/// Effect of a destination's changed access on clients.
 #[derive(Debug, Default)]
-pub(crate) struct RowChange {
-    /// The classes for which it is different.
+pub(crate) struct AccessChange {
+    /// The classes with another access than before.
     pub classes: Vec<ClientClass>,
-    /// It is different for clients that no rule names, or for too many to list.
+    /// Clients that no rule names have another access than before, or too many classes to list have.
     pub default: bool,
-    /// Something about it is different.
+    /// Anything changed.
     pub any: bool,
     /// Other rules decide than before.
     pub rules: bool,
 }
 
-/// A row that names more classes than this is different for all.
+/// Maximum classes that a change lists; a change for more counts as one for all.
 const MOST_CLASSES: usize = 1000;
 
 impl AccessGraph {
     /// The client may call the destination. Also true if this control plane cannot decide it.
     pub fn reaches(&self, client: &ClientClass, to: &DestinationId) -> bool {
-        self.rows.get(to).is_none_or(|row| self.allows(row, client))
+        self.by_destination.get(to).is_none_or(|access| self.allows(access, client))
     }
 
-    /// The row accepts the client. Permissions keep no client out that calls without TLS.
-    pub fn allows(&self, row: &DestinationAccess, client: &ClientClass) -> bool {
-        client.is_plain() || row.allow(client.client(), |group| self.possible.allow(group, client.client()))
+    /// The destination accepts the client. Permissions refuse no client that calls without TLS.
+    pub fn allows(&self, access: &DestinationAccess, client: &ClientClass) -> bool {
+        client.is_plain()
+            || access.allow(client.client(), |group| self.possible.allow(group, client.client()))
     }
 
     /// The destinations that a client may call.
     pub fn destinations(&self, client: &ClientClass) -> BTreeSet<&DestinationId> {
         if client.is_plain() {
-            return self.open.iter().chain(self.rows.keys()).collect();
+            return self.open.iter().chain(self.by_destination.keys()).collect();
         }
         let possibly = |group: &&Arc<ServerGroup>| self.possible.allow(group, client.client());
         let possible: BTreeSet<&ServerGroup> = self.grouped.keys().filter(possibly).map(|it| &**it).collect();
@@ -115,9 +117,9 @@ impl AccessGraph {
         let mut reachable: BTreeSet<&DestinationId> = self.open.iter().collect();
         let mut judged: BTreeMap<&DestinationAccess, bool> = BTreeMap::new();
         for id in self.naming(client).into_iter().flatten().chain(in_groups) {
-            let Some(row) = self.rows.get(id) else { continue };
-            let allows = || row.allow(client.client(), |group| possible.contains(group));
-            match (row.default, *judged.entry(row).or_insert_with(allows)) {
+            let Some(access) = self.by_destination.get(id) else { continue };
+            let allows = || access.allow(client.client(), |group| possible.contains(group));
+            match (access.default, *judged.entry(access).or_insert_with(allows)) {
                 (true, false) => drop(reachable.remove(id)),
                 (false, true) => drop(reachable.insert(id)),
                 (true, true) | (false, false) => {}
@@ -140,16 +142,16 @@ impl AccessGraph {
         Cow::Owned(Permissions { rules })
     }
 
-    /// Returns the row that decides about a destination; `None` if every client may call it.
-    pub fn row(&self, to: &DestinationId) -> Option<&DestinationAccess> {
-        self.rows.get(to)
+    /// Access to a destination; `None` if every client may call it.
+    pub fn to(&self, to: &DestinationId) -> Option<&DestinationAccess> {
+        self.by_destination.get(to)
     }
 
-    /// The classes that a row treats otherwise than by default.
-    pub fn exceptions(&self, row: &DestinationAccess) -> BTreeSet<&ClientClass> {
-        let possible = row.groups().into_iter().flat_map(|group| self.classes_possible(group));
-        let classes = self.classes_named(row).chain(&self.plain).chain(possible);
-        classes.filter(|class| self.allows(row, class) != row.default).collect()
+    /// The classes whose access differs from the default.
+    pub fn exceptions(&self, access: &DestinationAccess) -> BTreeSet<&ClientClass> {
+        let possible = access.groups().into_iter().flat_map(|group| self.classes_possible(group));
+        let classes = self.classes_named(access).chain(&self.plain).chain(possible);
+        classes.filter(|class| self.allows(access, class) != access.default).collect()
     }
 
     /// The classes of clients, and how many Dataplanes are of each.
@@ -186,33 +188,33 @@ impl AccessGraph {
         }
     }
 
-    /// Takes in the row of a destination that is there; says what is different.
-    pub(crate) fn replace(&mut self, id: &DestinationId, row: Option<DestinationAccess>) -> RowChange {
-        let old = self.rows.get(id).cloned();
+    /// Replaces the access to a destination that exists; returns the difference.
+    pub(crate) fn replace(&mut self, id: &DestinationId, access: Option<DestinationAccess>) -> AccessChange {
+        let old = self.by_destination.get(id).cloned();
         let known = old.is_some() || self.open.contains(id);
-        if known && old == row {
-            return RowChange::default();
+        if known && old == access {
+            return AccessChange::default();
         }
-        let is_open = |row: Option<&DestinationAccess>| row.is_none_or(|row| row.default);
-        let change = self.difference(known.then_some(old.as_ref()), Some(row.as_ref()));
-        self.list_instead(id, old.as_ref(), row.as_ref());
-        if is_open(row.as_ref()) {
+        let is_open = |access: Option<&DestinationAccess>| access.is_none_or(|access| access.default);
+        let change = self.difference(known.then_some(old.as_ref()), Some(access.as_ref()));
+        self.list_instead(id, old.as_ref(), access.as_ref());
+        if is_open(access.as_ref()) {
             self.open.insert(id.clone())
         } else {
             self.open.remove(id)
         };
-        match row {
-            Some(row) => self.rows.insert(id.clone(), row),
-            None => self.rows.remove(id),
+        match access {
+            Some(access) => self.by_destination.insert(id.clone(), access),
+            None => self.by_destination.remove(id),
         };
         change
     }
 
-    /// Forgets a destination that is gone; says what is different.
-    pub(crate) fn remove(&mut self, id: &DestinationId) -> RowChange {
-        let old = self.rows.remove(id);
+    /// Removes a destination; returns the difference.
+    pub(crate) fn remove(&mut self, id: &DestinationId) -> AccessChange {
+        let old = self.by_destination.remove(id);
         if old.is_none() && !self.open.contains(id) {
-            return RowChange::default();
+            return AccessChange::default();
         }
         let change = self.difference(Some(old.as_ref()), None);
         self.open.remove(id);
@@ -220,12 +222,12 @@ impl AccessGraph {
         change
     }
 
-    /// Takes in what a policy allows that asks this of servers, in place of what it allowed before; says what is different.
+    /// Replaces the allows of a policy that selects servers by these criteria; returns the difference.
     pub(crate) fn replace_possible(
         &mut self,
         policies: &PolicyGroup,
         [before, after]: [&[(Name, Arc<Rule>)]; 2],
-    ) -> RowChange {
+    ) -> AccessChange {
         let only_in = |one: &[(Name, Arc<Rule>)], other: &[(Name, Arc<Rule>)]| -> Vec<(Name, Arc<Rule>)> {
             let other: BTreeSet<&Rule> = other.iter().map(|(_, rule)| &**rule).collect();
             one.iter().filter(|(_, rule)| !other.contains(&**rule)).cloned().collect()
@@ -237,9 +239,9 @@ impl AccessGraph {
         self.possible.add(policies, &come);
         let concerns = |group: &Arc<ServerGroup>| policies.relation(group) == Relation::Possible;
         if gone.is_empty() && come.is_empty() || !self.grouped.keys().any(concerns) {
-            return RowChange::default();
+            return AccessChange::default();
         }
-        let mut change = RowChange { any: true, ..RowChange::default() };
+        let mut change = AccessChange { any: true, ..AccessChange::default() };
         let names = gone.iter().chain(&come).map(|(name, _)| name);
         let Some(named) = few(names.flat_map(|name| self.named.found(name))) else {
             change.default = true;
@@ -253,21 +255,21 @@ impl AccessGraph {
         change
     }
 
-    /// Returns the difference between two rows of a destination; the outer `None` is a destination that does
-    /// not exist.
+    /// Returns the difference between two accesses to a destination; the outer `None` is a destination that
+    /// does not exist.
     fn difference(
         &self,
         old: Option<Option<&DestinationAccess>>,
         new: Option<Option<&DestinationAccess>>,
-    ) -> RowChange {
-        let default = |row: Option<Option<&DestinationAccess>>| {
-            row.is_some_and(|row| row.is_none_or(|row| row.default))
+    ) -> AccessChange {
+        let default = |access: Option<Option<&DestinationAccess>>| {
+            access.is_some_and(|access| access.is_none_or(|access| access.default))
         };
-        let allows = |row: Option<Option<&DestinationAccess>>, class: &ClientClass| {
-            row.is_some_and(|row| row.is_none_or(|row| self.allows(row, class)))
+        let allows = |access: Option<Option<&DestinationAccess>>, class: &ClientClass| {
+            access.is_some_and(|access| access.is_none_or(|access| self.allows(access, class)))
         };
-        let rules = [old, new].map(|row| row.map(|row| row.map(DestinationAccess::rules)));
-        let mut change = RowChange {
+        let rules = [old, new].map(|access| access.map(|access| access.map(DestinationAccess::rules)));
+        let mut change = AccessChange {
             default: default(old) != default(new),
             any: true,
             rules: rules[0] != rules[1],
@@ -277,10 +279,10 @@ impl AccessGraph {
             return change;
         }
         let [before, after] =
-            [old, new].map(|row| row.flatten().map(DestinationAccess::groups).unwrap_or_default());
+            [old, new].map(|access| access.flatten().map(DestinationAccess::groups).unwrap_or_default());
         let regrouped = before.symmetric_difference(&after).flat_map(|group| self.classes_possible(group));
-        let rows = [old, new].into_iter().flatten().flatten();
-        let Some(named) = few(rows.flat_map(|row| self.classes_named(row)).chain(regrouped)) else {
+        let both = [old, new].into_iter().flatten().flatten();
+        let Some(named) = few(both.flat_map(|access| self.classes_named(access)).chain(regrouped)) else {
             change.default = true;
             return change;
         };
@@ -289,27 +291,29 @@ impl AccessGraph {
         change
     }
 
-    /// Lists a destination under what its row names now, and touches no name that stays.
+    /// Lists a destination under the names in its rules; touches no name that stays.
     fn list_instead(
         &mut self,
         id: &DestinationId,
         old: Option<&DestinationAccess>,
         new: Option<&DestinationAccess>,
     ) {
-        let [before, after] = [old, new].map(|row| row.map(DestinationAccess::names).unwrap_or_default());
+        let [before, after] =
+            [old, new].map(|access| access.map(DestinationAccess::names).unwrap_or_default());
         before.difference(&after).for_each(|name| remove_from(&mut self.naming, name, id));
         after.difference(&before).for_each(|name| add_to(&mut self.naming, name.clone(), id.clone()));
-        let [before, after] = [old, new].map(|row| row.map(DestinationAccess::groups).unwrap_or_default());
+        let [before, after] =
+            [old, new].map(|access| access.map(DestinationAccess::groups).unwrap_or_default());
         before.difference(&after).for_each(|group| remove_from(&mut self.grouped, *group, id));
         after.difference(&before).for_each(|group| add_to(&mut self.grouped, (*group).clone(), id.clone()));
     }
 
-    /// The classes that a rule of the row names; some of them more than once.
+    /// The classes that a rule of the destination names; some of them more than once.
     fn classes_named<'a>(
         &'a self,
-        row: &DestinationAccess,
+        access: &DestinationAccess,
     ) -> impl Iterator<Item = &'a ClientClass> + use<'a> {
-        let names: Vec<Name> = row.names().into_iter().collect();
+        let names: Vec<Name> = access.names().into_iter().collect();
         names.into_iter().flat_map(move |name| self.named.found(&name))
     }
 
@@ -338,7 +342,7 @@ fn few<'a>(classes: impl Iterator<Item = &'a ClientClass>) -> Option<BTreeSet<&'
 impl PartialEq for AccessGraph {
     /// Everything else is made of these.
     fn eq(&self, other: &AccessGraph) -> bool {
-        let same_rows = self.rows == other.rows && self.open == other.open;
-        same_rows && self.classes == other.classes && self.possible == other.possible
+        let same_access = self.by_destination == other.by_destination && self.open == other.open;
+        same_access && self.classes == other.classes && self.possible == other.possible
     }
 }

@@ -102,11 +102,11 @@ pub struct Affected {
     /// Other zones that are reached otherwise than before.
     pub zones: BTreeSet<Arc<str>>,
     /// Destinations accept or refuse clients by other rules than before.
-    pub rows: bool,
+    pub access_rules: bool,
     /// Classes of clients that may call other destinations than before.
-    pub reach: BTreeSet<ClientClass>,
+    pub reachability: BTreeSet<ClientClass>,
     /// Clients that no rule names may call other destinations than before.
-    pub reach_by_default: bool,
+    pub reachability_by_default: bool,
 }
 
 /// A policy before and after a change; `None` where it does not exist.
@@ -136,9 +136,9 @@ impl Affected {
             virtual_hosts,
             globals,
             zones,
-            rows,
-            reach,
-            reach_by_default,
+            access_rules,
+            reachability,
+            reachability_by_default,
         } = later;
         self.whole_mesh |= whole_mesh;
         self.add_policies(policies);
@@ -153,9 +153,9 @@ impl Affected {
         }
         self.globals.extend(globals.iter().cloned());
         self.zones.extend(zones.iter().cloned());
-        self.rows |= rows;
-        self.reach.extend(reach.iter().cloned());
-        self.reach_by_default |= reach_by_default;
+        self.access_rules |= access_rules;
+        self.reachability.extend(reachability.iter().cloned());
+        self.reachability_by_default |= reachability_by_default;
     }
 
     /// A policy that changes twice changes from what it was first to what it is last.
@@ -301,9 +301,9 @@ impl AllMeshes {
         self.meshes.values().map(|mesh| mesh.hosts.claims.kept()).sum()
     }
 
-    /// Returns the number of rows of the graph computed since the beginning, plus the times that servers
-    /// which are not known here were asked about, to prove that cost follows change.
-    pub fn reach_work(&self) -> u64 {
+    /// Returns the number of accesses to destinations computed since the beginning, plus the lookups of servers
+    /// that are not known here, to prove that cost follows change.
+    pub fn access_work(&self) -> u64 {
         self.meshes.values().map(|mesh| mesh.access.work).sum()
     }
 

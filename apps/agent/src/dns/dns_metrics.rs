@@ -65,7 +65,7 @@ impl DnsMetrics {
         DnsMetrics {
             entries: metrics.register(
                 "kuma_dp_dns_entries_total",
-                "Names of the mesh that the DNS server knows",
+                "Names of the mesh in the DNS server",
                 Gauge::default(),
             ),
             answers: metrics.register(
@@ -85,13 +85,17 @@ impl DnsMetrics {
             ),
             queries: metrics.register(
                 "kuma_dp_dns_queries",
-                "Queries by type and by source of the answer: the names of the mesh or a resolver",
+                "Queries, by type and by source of the answer: the names of the mesh or a resolver",
                 Family::default(),
             ),
-            codes: metrics.register("kuma_dp_dns_response_codes", "Answers by their code", Family::default()),
+            codes: metrics.register(
+                "kuma_dp_dns_response_codes",
+                "Answers, by response code",
+                Family::default(),
+            ),
             refused: metrics.register(
                 "kuma_dp_dns_refused_queries",
-                "Queries that were not looked at: malformed, too many at a time, returned to their sender, or from outside \
+                "Refused queries: malformed, too many at a time, returned to their sender, or from outside \
                  of the virtual networks",
                 Family::default(),
             ),

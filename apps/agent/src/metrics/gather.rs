@@ -186,7 +186,7 @@ impl Sources {
 fn add_answered(own: &mut String, answered: &[(String, bool)]) {
     let metric = "kuma_dp_metrics_source_up";
     let mut lines = format!(
-        "# HELP {metric} Answer of the source of metrics this time: 1 if it came, 0 if not.\n# TYPE {metric} gauge\n"
+        "# HELP {metric} Answer of a source of metrics for this page: 1 if it came, 0 if not.\n# TYPE {metric} gauge\n"
     );
     for (name, up) in answered {
         lines.push_str(&format!("{metric}{{source=\"{name}\"}} {}\n", u8::from(*up)));

@@ -33,7 +33,7 @@ impl Preparation {
             return Err(error);
         }
         let error = format!("{error:#}");
-        tracing::warn!(error, "cannot write at startup; serving what is stored and retrying");
+        tracing::warn!(error, "cannot write at startup; serving stored resources and retrying");
         let ending = shutdown.clone();
         shutdown.spawn(async move {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! Access of one client to destinations, decided by rows of the graph wherever these suffice.
+//! Access of one client to destinations, decided by the access graph wherever it suffices.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ pub struct CallDecision {
 }
 
 /// Decides calls of a client to a destination. The result is that of [`explain`] for all servers, but no
-/// server is asked where the row of the destination decides. `trimmed`: the client's proxy has no outbound
-/// for it.
+/// server is looked at where the rules of the destination decide. `trimmed`: the client's proxy has no
+/// outbound for it.
 pub fn call_decision(
     lookup: Lookup<'_, '_>,
     mesh: &MeshSnapshot,
@@ -32,9 +32,9 @@ pub fn call_decision(
     destination: &Arc<Destination>,
     trimmed: bool,
 ) -> CallDecision {
-    let by_row =
-        if tells(mesh, client, destination) { by_row(lookup, mesh, client, destination) } else { None };
-    let decision = by_row.unwrap_or_else(|| by_servers(lookup, mesh, client, destination));
+    let by_rules =
+        if suffices(mesh, client, destination) { by_rules(lookup, mesh, client, destination) } else { None };
+    let decision = by_rules.unwrap_or_else(|| by_servers(lookup, mesh, client, destination));
     if trimmed {
         CallDecision { verdict: ReachabilityVerdict::Trimmed, callable_by_all: false, ..decision }
     } else {
@@ -42,15 +42,15 @@ pub fn call_decision(
     }
 }
 
-/// The row of a destination decides about this client. It does not for a client without an identity, which is
-/// refused before rules are asked.
-fn tells(mesh: &MeshSnapshot, client: &ClientClass, destination: &Destination) -> bool {
-    let is_open = destination.tls == ClientTls::Off || mesh.access.row(&destination.id).is_none();
+/// The rules of a destination decide about this client. They do not for a client without an identity, which is
+/// refused before its rules apply.
+fn suffices(mesh: &MeshSnapshot, client: &ClientClass, destination: &Destination) -> bool {
+    let is_open = destination.tls == ClientTls::Off || mesh.access.to(&destination.id).is_none();
     is_open || !client.is_plain() && !client.client().spiffe_ids.is_empty()
 }
 
-/// Decides by the row; `None` if servers have to be asked.
-fn by_row(
+/// Decides by the rules of the destination; `None` if servers differ.
+fn by_rules(
     lookup: Lookup<'_, '_>,
     mesh: &MeshSnapshot,
     client: &ClientClass,
@@ -62,20 +62,20 @@ fn by_row(
         decided_by: Vec::new(),
         refusing: 0,
     };
-    let Some(row) = mesh.access.row(&destination.id) else {
+    let Some(access) = mesh.access.to(&destination.id) else {
         let asks = destination.external.is_none() && (destination.tls != ClientTls::Off || client.is_plain());
         return (!asks).then_some(open);
     };
-    let decisions = row.rulesets.iter().map(|ruleset| {
+    let decisions = access.rulesets.iter().map(|ruleset| {
         let asked = mesh.access.asked(ruleset, client.client());
-        decide(&asked, client.client(), &row.server_names)
+        decide(&asked, client.client(), &access.server_names)
     });
     let (allowing, refusing): (Vec<_>, Vec<_>) = decisions.partition(|decision| decision.is_allowed());
     let outside = destination.external.is_some();
     let here = || is_served(lookup, mesh, destination);
     let (verdict, deciding) = match (allowing.is_empty(), refusing.is_empty()) {
         (true, _) => (ReachabilityVerdict::Denied, refusing),
-        // Servers differ, and rows do not say which of them are known here.
+        // Servers differ, and the graph does not distinguish those that are known here.
         (false, false) => return None,
         (false, true) if outside || here() => (ReachabilityVerdict::Reachable, allowing),
         (false, true) => (ReachabilityVerdict::Unknown, allowing),
@@ -86,7 +86,7 @@ fn by_row(
     let refused = verdict == ReachabilityVerdict::Denied;
     Some(CallDecision {
         verdict,
-        callable_by_all: verdict == ReachabilityVerdict::Reachable && row.default,
+        callable_by_all: verdict == ReachabilityVerdict::Reachable && access.default,
         decided_by,
         refusing: if refused { inbounds(lookup, mesh, destination).len() } else { 0 },
     })
@@ -112,8 +112,8 @@ fn by_servers(
     let refusing = explanation.refusing_total;
     let mut decided_by = explanation.decided_by;
     decided_by.sort();
-    let row = mesh.access.row(&destination.id);
-    let open = row.is_none_or(|row| row.default) && refusing == 0;
+    let access = mesh.access.to(&destination.id);
+    let open = access.is_none_or(|access| access.default) && refusing == 0;
     let callable_by_all = explanation.verdict == ReachabilityVerdict::Reachable && open;
     CallDecision { verdict: explanation.verdict, callable_by_all, decided_by, refusing }
 }

@@ -108,9 +108,9 @@ impl ChangedDataplanes {
             globals: _,
             zones: _,
             // Consequences of the permissions and Dataplanes above.
-            rows: _,
-            reach: _,
-            reach_by_default: _,
+            access_rules: _,
+            reachability: _,
+            reachability_by_default: _,
         } = &update.affected;
         let mut touched = ChangedDataplanes { whole_mesh: *whole_mesh, ..ChangedDataplanes::default() };
         touched.servers.extend(proxies.iter().cloned());

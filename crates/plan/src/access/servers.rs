@@ -79,7 +79,7 @@ pub fn servers<'a>(
     for destination in destinations {
         let before = found.servers.len();
         // Nothing stands between a client and what is outside of the mesh, or called without TLS.
-        let open = mesh.access.row(&destination.id).is_none();
+        let open = mesh.access.to(&destination.id).is_none();
         let asked = Asked {
             plaintext: open && destination.tls == ClientTls::Off,
             server_names: server_names(mesh, destination),
@@ -144,10 +144,10 @@ impl<'a> Servers<'a, '_, '_> {
         // What the mesh knows of other servers than those.
         let place =
             if destination.external.is_some() { EnforcementPoint::Egress } else { EnforcementPoint::Unseen };
-        match mesh.access.row(&destination.id) {
+        match mesh.access.to(&destination.id) {
             Some(_) if self.truncated || asked.plaintext => {}
-            Some(row) => {
-                for ruleset in row.rulesets.iter().filter(|ruleset| !known.contains(*ruleset)) {
+            Some(access) => {
+                for ruleset in access.rulesets.iter().filter(|ruleset| !known.contains(*ruleset)) {
                     self.push(place, Requirement::Permission(ruleset.clone()), asked);
                 }
             }
@@ -228,8 +228,8 @@ fn members<'a>(
 
 /// The server names that clients may ask for; none where no rule asks for one.
 fn server_names(mesh: &MeshSnapshot, destination: &Destination) -> Arc<[String]> {
-    if let Some(row) = mesh.access.row(&destination.id) {
-        return row.server_names.iter().cloned().collect();
+    if let Some(access) = mesh.access.to(&destination.id) {
+        return access.server_names.iter().cloned().collect();
     }
     match &destination.tls {
         ClientTls::Mesh { sni, .. } => Arc::new([sni.clone()]),

@@ -136,9 +136,9 @@ fn candidates(
         virtual_hosts: _,
         globals: _,
         zones: _,
-        rows: _,
-        reach: _,
-        reach_by_default: _,
+        access_rules: _,
+        reachability: _,
+        reachability_by_default: _,
     } = &update.affected;
     let mut found = BTreeMap::new();
     let mut proxies: BTreeSet<(Kind, Arc<str>)> = BTreeSet::new();

@@ -164,9 +164,9 @@ impl ZoneClass {
             // Hostnames are resolved by clients.
             virtual_hosts: _,
             // Permissions reach an egress as policies, and an ingress reads none.
-            rows: _,
-            reach: _,
-            reach_by_default: _,
+            access_rules: _,
+            reachability: _,
+            reachability_by_default: _,
         } = affected;
         let egress = self.kind == ZoneProxyKind::Egress;
         let led_to = |id: &&DestinationId| match id {

@@ -138,14 +138,14 @@ fn truths(
 fn graph_agrees(world: &World, classes: &Classes, truths: &Truths, seen: &mut Seen) {
     let graph = &world.snapshot.access;
     let seed = world.seed;
-    // Destinations that let in the same share a row.
+    // Destinations that let in the same share their access.
     let mut known: BTreeMap<DestinationAccess, Vec<bool>> = BTreeMap::new();
     for (id, of_classes) in truths {
-        let row = graph.row(id);
-        let lets_in = row.map(|row| {
+        let access = graph.to(id);
+        let lets_in = access.map(|access| {
             known
-                .entry(row.clone())
-                .or_insert_with(|| classes.keys().map(|class| graph.allows(row, class)).collect())
+                .entry(access.clone())
+                .or_insert_with(|| classes.keys().map(|class| graph.allows(access, class)).collect())
         });
         for (at, (name, client)) in classes.values().enumerate() {
             let reaches = lets_in.as_ref().is_none_or(|lets_in| lets_in[at]);
@@ -153,10 +153,10 @@ fn graph_agrees(world: &World, classes: &Classes, truths: &Truths, seen: &mut Se
             let kept_out = !reaches && truth == Truth::Allowed;
             assert!(!kept_out, "seed {seed}: {name} {client:?} is kept from {id:?}, which lets it in");
             let kept = reaches && truth == Truth::Denied;
-            assert!(!kept, "seed {seed}: {name} {client:?} has {id:?}, which refuses it: {row:?}");
+            assert!(!kept, "seed {seed}: {name} {client:?} has {id:?}, which refuses it: {access:?}");
             seen.trimmed += usize::from(!reaches);
             seen.kept += usize::from(reaches);
-            seen.plain += usize::from(client.is_none() && truth == Truth::Allowed && row.is_some());
+            seen.plain += usize::from(client.is_none() && truth == Truth::Allowed && access.is_some());
         }
         seen.pairs += classes.len();
     }

@@ -113,7 +113,7 @@ fn a_stub_reads_all_destinations_and_what_decides_about_them() {
     let dataplane = &mesh.dataplanes["web"];
     let class = Class::of(&traits("web"), dataplane, Calls::of(dataplane), Applying::of(&mesh, dataplane));
     let reads = plan::outgoing(&mesh, &class).reads;
-    for read in [Dependency::AllDestinations, Dependency::Rows, Dependency::AllVirtualHosts] {
+    for read in [Dependency::AllDestinations, Dependency::AccessRules, Dependency::AllVirtualHosts] {
         assert!(reads.contains("default", &read), "{read:?}");
     }
 }

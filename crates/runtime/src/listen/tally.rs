@@ -139,12 +139,12 @@ impl Tally {
     pub fn register(metrics: &Metrics, server: &'static str) -> Tally {
         let counts = Counts { server, auth_failures: metrics.auth_failures(), ..Counts::default() };
         let named = |name: &str| format!("{server}_{name}");
-        metrics.register(&named("connections"), "Connections open now", counts.open.clone());
-        let help = "TLS handshakes that wait in line now";
+        metrics.register(&named("connections"), "Open connections", counts.open.clone());
+        let help = "TLS handshakes that wait in line";
         metrics.register(&named("handshakes_waiting"), help, counts.waiting.clone());
-        let help = "Connections that ended, by reason";
+        let help = "Ended connections, by reason";
         metrics.register(&named("connections_ended"), help, counts.ended.clone());
-        let help = "Connections, requests and streams rejected, by reason";
+        let help = "Refused connections, requests and streams, by reason";
         metrics.register(&named("rejected"), help, counts.rejected.clone());
         Tally(Arc::new(counts))
     }

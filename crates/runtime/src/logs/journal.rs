@@ -33,7 +33,7 @@ impl Journal {
 
     /// Counts the lines that could not be written, under this name.
     pub fn register(&self, metrics: &Metrics, name: &str) {
-        let help = "Lines that were dropped, by reason: the disk is full or too slow";
+        let help = "Dropped lines, by reason: the disk is full or too slow";
         metrics.register(name, help, self.0.lost().clone());
     }
 }

@@ -303,7 +303,7 @@ impl<P: Protocol> Session<'_, P> {
             let key = self.registration.proxy().key();
             let mesh = &*key.mesh;
             let name = &*key.name;
-            tracing::warn!(mesh, name, code = %finding.code, detail = %finding, "a proxy's configuration has a problem");
+            tracing::warn!(mesh, name, code = %finding.code, detail = %finding, "the configuration of a proxy has a finding");
         }
         // Certificates do not depend on what the proxy calls, but for an egress, which acts in the meshes it leads out of.
         let same = self.current.as_ref().is_some_and(|before| before.secrets().eq(next.secrets()));

@@ -50,10 +50,10 @@ impl ReportMetrics {
             shadowed.counts.clone(),
         );
         ReportMetrics {
-            reports: counter("observed_reports", "Reports of calls that agents sent"),
+            reports: counter("observed_reports", "Reports of observed calls from agents"),
             unknown: counter(
                 "observed_unknown_names",
-                "Names in those reports that this control plane did not give to the proxy, which are left out",
+                "Names in reports of observed calls that this control plane did not send to the proxy; they are left out",
             ),
             dropped: counter(
                 "observed_edges_dropped",

@@ -18,7 +18,7 @@ pub fn register(push: &Arc<Push>, metrics: &Metrics) {
     metrics.register("xds_resources_encoded", help, of(MetricKind::Encoded));
     metrics.register(
         "xds_proxies_woken",
-        "Changes that affected a connected proxy, counted once for each",
+        "Wake-ups of connected proxies by changes that affect them",
         of(MetricKind::Woken),
     );
     metrics.register(
@@ -36,26 +36,23 @@ pub fn register(push: &Arc<Push>, metrics: &Metrics) {
 fn register_streams(push: &Arc<Push>, metrics: &Metrics, of: impl Fn(MetricKind) -> Reading) {
     let meter = push.meter();
     // These three are named as in Kuma, without the suffix of counters.
-    metrics.register(
-        "xds_streams_active",
-        "Discovery streams of proxies open now",
-        of(MetricKind::Connected),
-    );
+    metrics.register("xds_streams_active", "Open discovery streams of proxies", of(MetricKind::Connected));
     let help = "Discovery responses sent to proxies, by type URL";
     metrics.register("xds_responses_sent", help, of(MetricKind::Responses));
-    let help = "Answers of proxies to discovery responses, by type URL and whether they accept (ACK) or reject (NACK)";
+    let help =
+        "Answers of proxies to discovery responses, by type URL and outcome (ACK, or NACK for a rejection)";
     metrics.register("xds_requests_received", help, of(MetricKind::Answers));
-    let help = "From the time a change was stored to the time a connected proxy had answered for all of it";
+    let help = "Duration of a push, from the stored change until a connected proxy has acknowledged or rejected all of it";
     metrics.register("xds_delivery_duration_seconds", help, meter.delivery.clone());
     let help = "Duration of computing the configuration of a proxy, without waiting in the queue";
     metrics.register("xds_generation_duration_seconds", help, meter.generation.clone());
-    let help = "Connected proxies that have not answered yet for all of a change";
+    let help = "Connected proxies that have not yet acknowledged or rejected all of a push";
     metrics.register("xds_proxies_delivering", help, of(MetricKind::Delivering));
-    let help = "For how long the oldest change waits for the answer of a connected proxy; 0 when none does";
+    let help = "Age of the oldest push that a connected proxy has not fully answered; 0 without any";
     metrics.register("xds_oldest_delivery_seconds", help, of(MetricKind::OldestDelivery));
-    let help = "Connected proxies that reject part of their configuration now";
+    let help = "Connected proxies that reject part of their configuration";
     metrics.register("xds_proxies_rejecting", help, meter.rejecting.clone());
-    let help = "Expiry of the first certificate of a connected proxy, in seconds since 1970";
+    let help = "Earliest expiry among the certificates of connected proxies, in seconds since 1970";
     metrics.register(
         "proxy_certificate_soonest_expiry_timestamp_seconds",
         help,

@@ -47,7 +47,7 @@ pub(super) struct AffectedReaders {
     /// They are planned anew.
     cells: Cells,
     /// They may call others than before.
-    reach: Cells,
+    reachability: Cells,
     /// They follow changes of meshes as far as these concern them.
     impacts: HashMap<u64, (Arc<ClassCell>, PendingImpact)>,
 }
@@ -82,13 +82,13 @@ impl AffectedReaders {
 
     /// Holds the classes that may call others than before, until the servers that the changes concern know of it.
     pub(super) fn hold(&self, holds: &Holds, before: &Meshes, after: &Meshes) -> Option<Arc<Hold>> {
-        holds.begin(&self.reach, &self.watchers, (before, after))
+        holds.begin(&self.reachability, &self.watchers, (before, after))
     }
 
     /// Tells all of them but those that are held; returns how many proxies that woke.
     pub(super) fn wake(&self, hold: Option<&Arc<Hold>>) -> u64 {
         let mut woken: HashSet<u64> = HashSet::new();
-        let unheld = self.reach.iter().filter(|(id, _)| !hold.is_some_and(|hold| hold.holds(**id)));
+        let unheld = self.reachability.iter().filter(|(id, _)| !hold.is_some_and(|hold| hold.holds(**id)));
         unheld.for_each(|(_, cell)| cell.touch_all(&mut woken));
         if let Some(hold) = hold {
             self.watchers.values().for_each(|server| server.await_for(hold));
@@ -115,7 +115,7 @@ impl AffectedReaders {
         };
         self.watchers.values().for_each(&mut add);
         let of_endpoints = self.impacts.values().map(|(cell, _)| cell);
-        let cells = self.cells.values().chain(self.reach.values()).chain(of_endpoints);
+        let cells = self.cells.values().chain(self.reachability.values()).chain(of_endpoints);
         cells.for_each(|cell| cell.each_member(&mut add));
         found.into_values().collect()
     }
@@ -240,9 +240,9 @@ impl Readers {
             proxies: _,
             destinations: _,
             virtual_hosts: _,
-            rows: _,
-            reach: _,
-            reach_by_default: _,
+            access_rules: _,
+            reachability: _,
+            reachability_by_default: _,
             // These concern zone proxies: see `ZoneClass::impact`.
             globals: _,
             zones: _,
@@ -259,8 +259,8 @@ impl Readers {
                     .for_each(|watcher| affected_readers.add(watcher));
             }
             let cells = match &read {
-                Dependency::Reach(_) | Dependency::ReachByDefault | Dependency::Rows => {
-                    &mut affected_readers.reach
+                Dependency::Reachability(_) | Dependency::ReachabilityByDefault | Dependency::AccessRules => {
+                    &mut affected_readers.reachability
                 }
                 _ => &mut affected_readers.cells,
             };
@@ -315,7 +315,7 @@ impl MeshReaders {
             affected_readers.cells.insert(*id, cell.clone());
             // Permissions may have changed in the same round: what they open and close is held, all else is not.
             if cell.sidecar().is_some_and(|class| class.trimmed.is_some()) {
-                affected_readers.reach.insert(*id, cell.clone());
+                affected_readers.reachability.insert(*id, cell.clone());
             }
         }
         self.watchers.values().flatten().for_each(|watcher| affected_readers.add(watcher));

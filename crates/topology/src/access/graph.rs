@@ -110,13 +110,13 @@ struct Service<'a> {
     name: String,
     kind: &'static str,
     dataplanes: usize,
-    /// Rows that decide about its ports: `None` for a port that all clients may call.
-    rows: Vec<Option<&'a DestinationAccess>>,
+    /// Access to each of its ports; `None` for one that all clients may call.
+    ports: Vec<Option<&'a DestinationAccess>>,
 }
 
 impl Service<'_> {
     fn is_callable_by_all(&self) -> bool {
-        self.rows.iter().any(|row| row.is_none_or(|row| row.default))
+        self.ports.iter().any(|access| access.is_none_or(|access| access.default))
     }
 
     /// The clients that may call it, where not all clients may.
@@ -124,8 +124,8 @@ impl Service<'_> {
         if self.is_callable_by_all() {
             return BTreeSet::new();
         }
-        let rows = self.rows.iter().flatten();
-        let allowed = rows.flat_map(|row| mesh.access.exceptions(row));
+        let ports = self.ports.iter().flatten();
+        let allowed = ports.flat_map(|access| mesh.access.exceptions(access));
         allowed.filter_map(|class| clients.get(class).map(String::as_str)).collect()
     }
 
@@ -138,22 +138,22 @@ impl Service<'_> {
         if self.is_callable_by_all() {
             return BTreeSet::new();
         }
-        let rows = || self.rows.iter().flatten();
-        let allowed = |class: &ClientClass| rows().any(|row| mesh.access.allows(row, class));
+        let ports = || self.ports.iter().flatten();
+        let allowed = |class: &ClientClass| ports().any(|access| mesh.access.allows(access, class));
         clients.filter(|(class, _)| allowed(class)).map(|(_, node)| node.as_str()).collect()
     }
 
     fn node(&self, mesh: &MeshSnapshot, id: &str, clients: &Clients<'_>) -> GraphNode {
         let mut except = BTreeSet::new();
         // One port that is open to all clients is enough.
-        if self.is_callable_by_all() && self.rows.iter().all(Option::is_some) {
-            let rows = || self.rows.iter().flatten();
-            let refused = |class: &ClientClass| !rows().any(|row| mesh.access.allows(row, class));
-            let exceptions = rows().flat_map(|row| mesh.access.exceptions(row));
+        if self.is_callable_by_all() && self.ports.iter().all(Option::is_some) {
+            let ports = || self.ports.iter().flatten();
+            let refused = |class: &ClientClass| !ports().any(|access| mesh.access.allows(access, class));
+            let exceptions = ports().flat_map(|access| mesh.access.exceptions(access));
             let named = exceptions.filter(|class| refused(class)).filter_map(|class| clients.get(class));
             except.extend(named.take(MAX_EXCEPTIONS).cloned());
         }
-        let access = match (self.rows.is_empty(), self.is_callable_by_all(), except.is_empty()) {
+        let access = match (self.ports.is_empty(), self.is_callable_by_all(), except.is_empty()) {
             (true, ..) => NodeAccess::None,
             (_, true, true) => NodeAccess::Anyone,
             (_, true, false) => NodeAccess::AnyoneExcept,
@@ -182,10 +182,10 @@ impl<'a> Services<'a> {
         let mut services = Services::default();
         for destination in mesh.destinations.values().filter(|destination| destination.exists) {
             let (id, name, kind) = named(destination);
-            let row = mesh.access.row(&destination.id);
+            let access = mesh.access.to(&destination.id);
             let service = services.nodes.entry(id.clone()).or_default();
             (service.name, service.kind) = (name, kind);
-            service.rows.push(row);
+            service.ports.push(access);
             services.identify(destination, id);
         }
         services

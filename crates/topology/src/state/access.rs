@@ -21,7 +21,7 @@ use super::{
 use crate::{
     AccessGraph, ClientClass, ClientTls, Destination, DestinationAccess, DestinationId,
     access::{
-        PolicyGroup, PolicyLists, RowChange, Ruleset, RulesetCache, Unseen, distinct, of_inbounds,
+        AccessChange, PolicyGroup, PolicyLists, Ruleset, RulesetCache, Unseen, distinct, of_inbounds,
         shared_allows,
     },
     identities,
@@ -41,15 +41,15 @@ pub(super) struct AccessState {
     guards: OrdMap<Arc<str>, Option<PolicyLists>>,
     unseen: UnseenIndex,
     outside: EgressIndex,
-    /// Number of rows that were computed, plus the times that policies were compared with proxies that are
-    /// not known here.
+    /// Number of computed accesses to destinations, plus the times that policies were compared with proxies
+    /// that are not known here.
     pub(super) work: u64,
 }
 
 impl AccessState {
     /// Applies a permission; returns the changes for clients that follow from what policies may allow at
     /// servers that are not known here.
-    fn take_permission(&mut self, change: &PolicyChange) -> [RowChange; 2] {
+    fn take_permission(&mut self, change: &PolicyChange) -> [AccessChange; 2] {
         let old = change.old.as_deref();
         let new = change.new.as_deref();
         self.unseen.replace_policy(old, new);
@@ -61,7 +61,7 @@ impl AccessState {
         let graph = &mut self.graph;
         match (old, new) {
             (Some((group, before)), Some((same, after))) if group == same => {
-                [graph.replace_possible(&group, [&before, &after]), RowChange::default()]
+                [graph.replace_possible(&group, [&before, &after]), AccessChange::default()]
             }
             (old, new) => {
                 let gone = old.map(|(group, allows)| graph.replace_possible(&group, [&allows, &[]]));
@@ -73,8 +73,8 @@ impl AccessState {
 }
 
 impl MeshState {
-    /// Brings rows and classes in line with a round of changes, and notes what that affects.
-    pub(super) fn settle_reach(&mut self, round: &mut Round) {
+    /// Applies a round of changes to destinations and classes, and notes the effect.
+    pub(super) fn settle_access(&mut self, round: &mut Round) {
         let mut subjects = std::mem::take(&mut round.rebuilt);
         let mut dataplanes = round.affected.proxies.clone();
         if round.affected.whole_mesh {
@@ -97,10 +97,10 @@ impl MeshState {
                 subjects.extend(self.members.index.subjects_of(dataplane));
             }
         }
-        self.settle_rows(subjects, round);
+        self.settle_destinations(subjects, round);
     }
 
-    fn settle_rows(&mut self, mut subjects: BTreeSet<ServiceRef>, round: &mut Round) {
+    fn settle_destinations(&mut self, mut subjects: BTreeSet<ServiceRef>, round: &mut Round) {
         let mut added_up = RulesetCache::default();
         let gone =
             round.affected.destinations.iter().filter(|id| !self.offers.destinations.contains_key(*id));
@@ -129,9 +129,9 @@ impl MeshState {
             let remote = unseen.clone();
             for id in ids {
                 self.access.work += 1;
-                let (row, absent) = self.row(&id, &subject, &remote, &mut added_up);
+                let (access, absent) = self.access_to(&id, &subject, &remote, &mut added_up);
                 unseen.extend(absent);
-                let change = self.access.graph.replace(&id, row);
+                let change = self.access.graph.replace(&id, access);
                 if change.any {
                     // Another service of the same identifier may be the member.
                     let claimants = self.offers.claims.get(&id).into_iter().flatten();
@@ -144,7 +144,7 @@ impl MeshState {
         self.access.work += added_up.asked;
     }
 
-    /// Takes in the class of a Dataplane as it is now.
+    /// Counts a Dataplane under its present class.
     fn count_client(&mut self, name: &Arc<str>) {
         let class = self.stored.dataplanes.get(name).map(|dataplane| {
             let certified = self.security.mtls.is_some();
@@ -173,7 +173,7 @@ impl MeshState {
         }
     }
 
-    /// Takes in the policies about a Dataplane as they are now; says whether they are others.
+    /// Replaces the policies about a Dataplane; returns true if they changed.
     fn guard(&mut self, name: &Arc<str>) -> bool {
         let Some(dataplane) = self.stored.dataplanes.get(name) else {
             return self.access.guards.remove(name).is_some();
@@ -218,9 +218,9 @@ impl MeshState {
         subjects
     }
 
-    /// Returns the row that decides about a destination, `None` if every client may call it; and the servers
-    /// that are not there yet which the row depends on.
-    fn row(
+    /// Returns the access to a destination, `None` if every client may call it; and the servers that do not
+    /// exist yet which it depends on.
+    fn access_to(
         &self,
         id: &DestinationId,
         subject: &ServiceRef,
@@ -299,7 +299,7 @@ impl MeshState {
         for name in self.members.zones.members(subject) {
             let Some(offer) = self.offers.built.get(&ServiceRef::Service(name.clone())) else { continue };
             for (member, _) in offer.values().filter(|(member, _)| member.port == destination.port) {
-                rulesets.extend(self.access.graph.row(&member.id)?.rulesets.iter().cloned());
+                rulesets.extend(self.access.graph.to(&member.id)?.rulesets.iter().cloned());
             }
         }
         Some(rulesets)

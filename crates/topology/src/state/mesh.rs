@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     DestinationId, MeshSnapshot, Mtls, ZoneRoutes,
-    access::RowChange,
+    access::AccessChange,
     build::{self, BuiltDestinations, BuiltPort, Member, MeshFacts},
     lists::{List, add_to, remove_from},
     matching::{self, MemberSelector},
@@ -63,11 +63,11 @@ pub struct Round {
 }
 
 impl Round {
-    /// Notes the effect of a changed row on clients.
-    pub(super) fn note(&mut self, change: RowChange) {
-        self.affected.rows |= change.rules;
-        self.affected.reach.extend(change.classes);
-        self.affected.reach_by_default |= change.default;
+    /// Notes the effect of a destination's changed access on clients.
+    pub(super) fn note(&mut self, change: AccessChange) {
+        self.affected.access_rules |= change.rules;
+        self.affected.reachability.extend(change.classes);
+        self.affected.reachability_by_default |= change.default;
     }
 }
 
@@ -131,7 +131,7 @@ impl MeshState {
             round.rebuilt.insert(subject);
         }
         self.settle_taken_over(&round);
-        self.settle_reach(&mut round);
+        self.settle_access(&mut round);
         self.publish(round)
     }
 

@@ -36,9 +36,9 @@ fn effect(state: &mut AllMeshes, change: ResourceChange) -> (Vec<String>, u64) {
             virtual_hosts,
             globals,
             zones,
-            rows,
-            reach,
-            reach_by_default,
+            access_rules,
+            reachability,
+            reachability_by_default,
         } = update.affected;
         words.extend(whole_mesh.then(|| "whole mesh".to_owned()));
         words.extend(policies.iter().map(|PolicyChange { old, new }| {
@@ -57,9 +57,11 @@ fn effect(state: &mut AllMeshes, change: ResourceChange) -> (Vec<String>, u64) {
         words.extend(globals.iter().map(|key| format!("global {}", key.name)));
         words.extend(zones.iter().map(|zone| format!("zone {zone}")));
         words.extend(endpoints.iter().map(|id| format!("endpoints {}", spelled(id))));
-        words.extend(rows.then(|| "rows".to_owned()));
-        words.extend(reach.iter().map(|class| format!("reach of {:?}", class.client().spiffe_ids)));
-        words.extend(reach_by_default.then(|| "open".to_owned()));
+        words.extend(access_rules.then(|| "access rules".to_owned()));
+        words.extend(
+            reachability.iter().map(|class| format!("reachability of {:?}", class.client().spiffe_ids)),
+        );
+        words.extend(reachability_by_default.then(|| "open".to_owned()));
     }
     (words, state.destinations_built() - before)
 }
@@ -150,14 +152,14 @@ fn an_address_or_label_of_a_service_concerns_that_destination() {
 #[test]
 fn a_service_that_comes_concerns_whoever_waits_for_it() {
     let id = "kri_msvc_default___fresh_80";
-    let expect = [&format!("destination {id}"), "service fresh with teams None", "rows"];
+    let expect = [&format!("destination {id}"), "service fresh with teams None", "access rules"];
     check(service("fresh"), &expect, 1);
 }
 
 #[test]
 fn tags_that_somebody_starts_to_call_concern_the_caller() {
     let caller = calling("caller", &[json!({ "kuma.io/service": "s-1" })]);
-    check(caller, &["proxy caller", "destination s-0", "destination s-1", "rows"], 1);
+    check(caller, &["proxy caller", "destination s-0", "destination s-1", "access rules"], 1);
 }
 
 #[test]

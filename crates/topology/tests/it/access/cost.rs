@@ -38,9 +38,9 @@ fn state(services: usize) -> AllMeshes {
 
 /// Returns the amount of work for this permission when it comes.
 fn work(state: &mut AllMeshes, policy: &Resource) -> u64 {
-    let before = state.reach_work();
+    let before = state.access_work();
     state.apply(&[present(policy.clone())]);
-    state.reach_work() - before
+    state.access_work() - before
 }
 
 const ALLOW_A: &str = "from: [{ targetRef: { kind: MeshService, name: a }, default: { action: Allow } }]";
@@ -86,10 +86,10 @@ fn a_service_of_another_zone_costs_the_same_with_any_permissions() {
             permission(&name, &format!("{{ targetRef: {target}, {ALLOW_A} }}"))
         });
         state.apply(&policies.map(present).collect::<Vec<_>>());
-        let before = state.reach_work();
+        let before = state.access_work();
         state.apply(&[present(remote("fresh"))]);
         assert!(reaches(state.mesh("default").unwrap(), "dp-a", "kri_msvc_default_west__fresh_80"));
-        state.reach_work() - before
+        state.access_work() - before
     };
     let done = [with(10), with(500)];
     assert!(done[0] > 0 && done[0] == done[1], "{done:?}");

@@ -37,8 +37,8 @@ fn a_service_is_reachable_where_one_of_its_instances_is() {
         resources.push(instance("b-2", "b", &[("version", "v2")]));
         let snapshot = with(&[("p", &policy)], resources);
         assert_eq!(pairs(&snapshot), listed("a>b"), "{subset}");
-        let row = snapshot.access.row(&tagged("b")).unwrap();
-        assert_eq!(row.rulesets.len(), 2, "its instances do not agree");
+        let access = snapshot.access.to(&tagged("b")).unwrap();
+        assert_eq!(access.rulesets.len(), 2, "its instances do not agree");
     }
 }
 

@@ -143,8 +143,8 @@ pub fn consistent(snapshot: &MeshSnapshot) {
         let expect: Vec<&DestinationId> = all.filter(|id| reachability.reaches(class, id)).collect();
         assert_eq!(reachability.destinations(class).into_iter().collect::<Vec<_>>(), expect, "{class:?}");
         for id in snapshot.destinations.keys() {
-            let by_row = reachability.row(id).is_none_or(|row| reachability.allows(row, class));
-            assert_eq!(by_row, reachability.reaches(class, id), "{class:?} to {id:?}");
+            let by_rules = reachability.to(id).is_none_or(|access| reachability.allows(access, class));
+            assert_eq!(by_rules, reachability.reaches(class, id), "{class:?} to {id:?}");
         }
     }
 }

@@ -96,7 +96,8 @@ pub fn callers_are_named(before: &MeshSnapshot, after: &MeshSnapshot, affected: 
         // Destinations that appear or are gone are named themselves.
         let told = |id: &&DestinationId| affected.destinations.contains(*id);
         let silent = different.iter().all(told);
-        let named = affected.whole_mesh || affected.reach_by_default || affected.reach.contains(class);
+        let named =
+            affected.whole_mesh || affected.reachability_by_default || affected.reachability.contains(class);
         assert!(silent || named, "{class:?}: {different:?}");
     }
 }

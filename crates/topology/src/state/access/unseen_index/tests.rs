@@ -146,17 +146,17 @@ fn agree(mesh: &MeshSnapshot, services: &[Resource]) {
         for name in SERVICES {
             let class = ClientClass::of(mesh, &mesh.dataplanes[format!("dp-{name}").as_str()]);
             let reaches = mesh.access.reaches(&class, &id);
-            let context = || format!("{name} to {}: {:?}", service.name(), mesh.access.row(&id));
+            let context = || format!("{name} to {}: {:?}", service.name(), mesh.access.to(&id));
             assert!(reaches || !asked.lets_in(class.client()), "kept from what may let it in: {}", context());
             assert!(!reaches || asked.may_let_in(class.client()), "let in by no one: {}", context());
             let listed = mesh.access.destinations(&class).contains(&id);
             assert_eq!(listed, reaches, "listed: {}", context());
-            if let Some(row) = mesh.access.row(&id) {
+            if let Some(access) = mesh.access.to(&id) {
                 let decision = |ruleset| mesh.access.asked(ruleset, class.client()).decide(class.client());
-                let explained = row.rulesets.iter().any(|ruleset| decision(ruleset).is_allowed());
+                let explained = access.rulesets.iter().any(|ruleset| decision(ruleset).is_allowed());
                 assert_eq!(explained, reaches, "explained: {}", context());
-                let excepted = mesh.access.exceptions(row).contains(&class);
-                assert_eq!(excepted, reaches != row.default, "an exception: {}", context());
+                let excepted = mesh.access.exceptions(access).contains(&class);
+                assert_eq!(excepted, reaches != access.default, "an exception: {}", context());
             }
         }
     }
@@ -189,7 +189,7 @@ proptest! {
                 let differs = before.access.destinations(&class) != after.access.destinations(&class);
                 let woken = updates.iter().any(|update| {
                     let affected = &update.affected;
-                    affected.whole_mesh || affected.reach_by_default || affected.reach.contains(&class)
+                    affected.whole_mesh || affected.reachability_by_default || affected.reachability.contains(&class)
                 });
                 prop_assert!(woken || !differs, "{name} reaches something else and is not woken");
             }
