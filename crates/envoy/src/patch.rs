@@ -12,6 +12,7 @@
 
 mod any;
 mod canonical;
+mod error;
 mod json_patch;
 mod merge;
 mod nested;
@@ -28,6 +29,7 @@ use resources::{
 use xds::Type;
 
 use crate::{json, part::origin};
+use error::ModificationError;
 use nested::Ignored;
 use step::{PatchStep, PatchTarget, name_of};
 
@@ -87,7 +89,7 @@ impl<'a> Patching<'a> {
             let (message, ignored) = match step.value() {
                 Some(Ok((message, ignored))) => (message, ignored),
                 Some(Err(reason)) => {
-                    let reason = format!("the value cannot be read: {reason}");
+                    let reason = ModificationError::Value(reason.clone()).to_string();
                     said.push((step.field().to_owned(), (step.at, Code::PatchNotApplied, reason)));
                     continue;
                 }
@@ -126,7 +128,7 @@ impl<'a> Patching<'a> {
             match change(step, subject, &mut next, &mut ignored) {
                 Ok(true) => message = next,
                 Ok(false) => return PatchResult { body: None, same: false, discovers: false, notes },
-                Err(reason) => notes.push((step.at, Code::PatchNotApplied, reason)),
+                Err(reason) => notes.push((step.at, Code::PatchNotApplied, reason.to_string())),
             }
             notes.extend(ignored.into_iter().map(|what| (step.at, Code::PatchFieldUnknown, what)));
         }
@@ -178,7 +180,7 @@ fn change(
     subject: &PatchedResource<'_>,
     message: &mut DynamicMessage,
     ignored: &mut Ignored,
-) -> Result<bool, String> {
+) -> Result<bool, ModificationError> {
     if step.added().is_some() {
         // Another one takes its place.
         return Ok(false);
@@ -188,7 +190,7 @@ fn change(
             ignored.extend(unknown.clone());
             Some(value)
         }
-        Some(Err(reason)) => return Err(format!("the value cannot be read: {reason}")),
+        Some(Err(reason)) => return Err(ModificationError::Value(reason.clone())),
         None => None,
     };
     match step.what {
@@ -207,7 +209,7 @@ fn change(
     // It is known by its name, to Envoy and to what refers to it.
     match name_of(message) {
         name if name == subject.name => Ok(true),
-        name => Err(format!("it would be called {name:?} then; a patch does not change a name")),
+        name => Err(ModificationError::Renamed(name)),
     }
 }
 

@@ -22,7 +22,7 @@ use store::Snapshot;
 use crate::{
     Error,
     ca::{
-        builtin,
+        CertificateAuthorityError, builtin,
         leaf_key::LeafKey,
         signer::{Leaf, Signer, root_of},
     },
@@ -46,7 +46,7 @@ pub fn draft(now: Timestamp) -> Result<Draft, Error> {
     name.push(DnType::CommonName, "Envoy Admin CA");
     // RSA, because its signatures have one value; see `ca::signer`.
     let root = builtin::root(name, Vec::new(), KeySize::Rsa2048, LIFETIME, now);
-    let root = root.map_err(Error::AdminAuthority)?;
+    let root = root.map_err(unusable)?;
     let data = SecretBytes::new(root.certificate + &root.key);
     Ok(Draft::new(secret(), GlobalSecret { data }.into()))
 }
@@ -92,7 +92,7 @@ impl AdminAuthority {
         let missing = || Error::AdminAuthority(format!("there is no {key}; restart the control plane"));
         let stored = snapshot.get(&key).and_then(|resource| resource.spec.get::<GlobalSecret>());
         let text = stored.ok_or_else(missing)?.data.as_bytes();
-        let refused = |reason| Error::AdminAuthority(format!("{key}: {reason}"));
+        let refused = |reason: CertificateAuthorityError| Error::AdminAuthority(format!("{key}: {reason}"));
         let signer = Signer::parse(text, text, now).map_err(refused)?;
         let mut name = DistinguishedName::new();
         name.push(DnType::OrganizationName, "Kuma");
@@ -151,6 +151,10 @@ impl AdminAuthority {
         let usages = vec![usage];
         let leaf =
             Leaf { key: LeafKey::Small, purpose, holder, common_name, names, usages, not_before, not_after };
-        signer.leaf(leaf).map_err(Error::AdminAuthority)
+        signer.leaf(leaf).map_err(unusable)
     }
+}
+
+fn unusable(reason: CertificateAuthorityError) -> Error {
+    Error::AdminAuthority(reason.to_string())
 }

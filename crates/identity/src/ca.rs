@@ -12,6 +12,7 @@
 pub mod builtin;
 pub mod bundled;
 pub mod early_roots;
+mod error;
 pub(crate) mod leaf_key;
 pub(crate) mod signer;
 mod source;
@@ -26,6 +27,7 @@ use resources::{
 use store::Snapshot;
 
 use crate::{Error, pem};
+pub use error::{CertificateAuthorityError, SecureSourceError, SourceError, SourceFileError};
 pub use leaf_key::FreshKey;
 use leaf_key::LeafKey;
 use signer::Signer;
@@ -75,13 +77,11 @@ impl Authority {
         let from = from.into();
         let refused = |reason| refused(mesh, backend, reason);
         let spec =
-            mesh_spec(from.snapshot, mesh).ok_or_else(|| refused("there is no such mesh".to_owned()))?;
+            mesh_spec(from.snapshot, mesh).ok_or_else(|| refused(CertificateAuthorityError::NoMesh))?;
         let backends = spec.mtls.as_ref().map_or(&[][..], |mtls| &mtls.backends);
         let Some(found) = backends.iter().find(|listed| listed.name == backend) else {
-            let listed: Vec<&str> = backends.iter().map(|listed| listed.name.as_str()).collect();
-            return Err(refused(format!(
-                "the mesh does not list it under mtls.backends; it lists {listed:?}"
-            )));
+            let listed = backends.iter().map(|listed| listed.name.clone()).collect();
+            return Err(refused(CertificateAuthorityError::NotListed(listed)));
         };
         let lifetime = lifetime(found).map_err(refused)?;
         let signer = read(from, mesh, found, now).map_err(|(_, reason)| refused(reason))?;
@@ -132,7 +132,7 @@ impl Authority {
         }
     }
 
-    pub(crate) fn refused(&self, reason: String) -> Error {
+    pub(crate) fn refused(&self, reason: CertificateAuthorityError) -> Error {
         refused(&self.mesh, &self.backend, reason)
     }
 }
@@ -171,7 +171,7 @@ pub fn expiry<'a>(
     from: impl Into<Sources<'a>>,
     mesh: &str,
     backend: &CertificateAuthorityBackend,
-) -> Result<Timestamp, String> {
+) -> Result<Timestamp, CertificateAuthorityError> {
     signer::expiry_of(&certificate_text(from.into(), mesh, backend)?)
 }
 
@@ -179,19 +179,18 @@ fn mesh_spec<'a>(snapshot: &'a Snapshot, mesh: &str) -> Option<&'a Mesh> {
     snapshot.get(&Key::global(Kind::Mesh, mesh))?.spec.get::<Mesh>()
 }
 
-fn lifetime(backend: &CertificateAuthorityBackend) -> Result<Duration, String> {
+fn lifetime(backend: &CertificateAuthorityBackend) -> Result<Duration, CertificateAuthorityError> {
     let rotation = backend.dp_cert.as_ref().and_then(|certificate| certificate.rotation.as_ref());
     let Some(text) = rotation.map(|rotation| rotation.expiration.as_str()).filter(|text| !text.is_empty())
     else {
         return Ok(DEFAULT_LIFETIME);
     };
-    parse_lifetime(text).filter(|lifetime| *lifetime >= SHORTEST_LIFETIME).ok_or_else(|| {
-        format!("dpCert.rotation.expiration is {text:?}; write a time of at least 2s, such as 1d or 2h30m")
-    })
+    let lifetime = parse_lifetime(text).filter(|lifetime| *lifetime >= SHORTEST_LIFETIME);
+    lifetime.ok_or_else(|| CertificateAuthorityError::LeafLifetime(text.to_owned()))
 }
 
 /// Field of a `provided` backend, and its mistake.
-type FieldError = (&'static str, String);
+type FieldError = (&'static str, CertificateAuthorityError);
 
 fn read(
     from: Sources<'_>,
@@ -199,15 +198,15 @@ fn read(
     backend: &CertificateAuthorityBackend,
     now: Timestamp,
 ) -> Result<Signer, FieldError> {
-    let of = |field: &'static str| move |reason: String| (field, reason);
+    let of = |field: &'static str| move |reason: CertificateAuthorityError| (field, reason);
     let certificate = certificate_text(from, mesh, backend).map_err(of("cert"))?;
     let key = match backend.kind.as_str() {
         "builtin" => builtin::stored(from.snapshot, &builtin::key_secret(mesh, &backend.name)),
-        _ => source::read(from, mesh, backend, "key"),
+        _ => source::read(from, mesh, backend, "key").map_err(Into::into),
     };
     let key = key.map_err(of("key"))?;
     let signer = Signer::parse(&certificate, &key, now);
-    let signer = signer.map_err(|why| (if why.starts_with("the key") { "key" } else { "cert" }, why))?;
+    let signer = signer.map_err(|why| (if why.is_about_given_key() { "key" } else { "cert" }, why))?;
     signer.prove(now).map_err(of("cert"))?;
     Ok(signer)
 }
@@ -216,11 +215,11 @@ fn certificate_text(
     from: Sources<'_>,
     mesh: &str,
     backend: &CertificateAuthorityBackend,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, CertificateAuthorityError> {
     match backend.kind.as_str() {
         "builtin" => builtin::stored(from.snapshot, &builtin::certificate_secret(mesh, &backend.name)),
-        "provided" => source::read(from, mesh, backend, "cert"),
-        other => Err(format!("its type is {other:?}; only \"builtin\" and \"provided\" exist")),
+        "provided" => Ok(source::read(from, mesh, backend, "cert")?),
+        other => Err(CertificateAuthorityError::UnknownType(other.to_owned())),
     }
 }
 
@@ -231,12 +230,12 @@ pub fn check(from: Sources<'_>, mesh: &str, spec: &Mesh, now: Timestamp) -> Viol
     let Some(mtls) = spec.mtls.as_ref().filter(|mtls| !mtls.skip_validation) else { return found };
     for (at, backend) in mtls.backends.iter().enumerate().filter(|(_, backend)| backend.kind == "provided") {
         if let Err((field, reason)) = read(from, mesh, backend, now) {
-            found.add(format!("mtls.backends[{at}].conf.{field}"), reason);
+            found.add(format!("mtls.backends[{at}].conf.{field}"), reason.to_string());
         }
     }
     found
 }
 
-fn refused(mesh: &str, backend: &str, reason: String) -> Error {
-    Error::Authority { mesh: mesh.to_owned(), backend: backend.to_owned(), reason }
+fn refused(mesh: &str, backend: &str, reason: CertificateAuthorityError) -> Error {
+    Error::Authority { mesh: mesh.to_owned(), backend: backend.to_owned(), reason: Box::new(reason) }
 }

@@ -24,6 +24,8 @@ pub use token::{DataplaneToken, UserToken, ZoneToken};
 
 use jiff::Timestamp;
 
+use ca::CertificateAuthorityError;
+
 /// Reason that an identity could not be created or was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -59,7 +61,7 @@ pub enum Error {
     Crypto(&'static str),
     /// A certificate authority of a mesh that cannot be made or used.
     #[error("mTLS backend {backend:?} of mesh {mesh:?}: {reason}")]
-    Authority { mesh: String, backend: String, reason: String },
+    Authority { mesh: String, backend: String, reason: Box<CertificateAuthorityError> },
     #[error("cannot use the certificate authority of Envoy's admin interface: {0}")]
     AdminAuthority(String),
     /// Nothing a certificate could say about the proxy.

@@ -22,7 +22,7 @@ pub use issuer::{AuthorityFailure, CertificateRequest, IssuedCertificate, Issuer
 use crate::{
     Error,
     ca::{
-        Authority, FreshKey,
+        Authority, CertificateAuthorityError, FreshKey,
         signer::{self, CLOCK_SKEW, Leaf},
     },
 };
@@ -72,7 +72,7 @@ pub fn names(dataplane: &Resource) -> Result<Vec<String>, Error> {
         names.extend(values.into_iter().map(|value| spiffe::tag_uri(tag, value)));
     }
     // What cannot be written into a certificate is the proxy's fault and not the authority's.
-    names.iter().try_for_each(|name| signer::uri(name).map(drop)).map_err(Error::Names)?;
+    names.iter().try_for_each(|name| signer::uri(name).map(drop)).map_err(unnamed)?;
     Ok(names)
 }
 
@@ -86,15 +86,15 @@ pub fn issue(
     fresh: Option<&FreshKey>,
 ) -> Result<Certificate, Error> {
     let refused = |reason| authority.refused(reason);
-    let out_of_range = |_| authority.refused("the lifetime ends after the year 9999".to_owned());
-    let uris: Result<Vec<_>, String> = names.iter().map(|name| signer::uri(name)).collect();
+    let out_of_range = |_| authority.refused(CertificateAuthorityError::LifetimeOutOfRange);
+    let uris: Result<Vec<_>, _> = names.iter().map(|name| signer::uri(name)).collect();
     let end = issued_at.checked_add(authority.lifetime()).map_err(out_of_range)?;
     let pair = authority.signer().leaf(Leaf {
         key: authority.leaf_key(fresh),
         purpose: "workload",
         holder: &[proxy.kind.name(), &proxy.mesh, &proxy.name],
         common_name: DistinguishedName::new(),
-        names: uris.map_err(Error::Names)?,
+        names: uris.map_err(unnamed)?,
         usages: vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
         not_before: issued_at.checked_sub(CLOCK_SKEW).map_err(out_of_range)?,
         not_after: end,
@@ -108,4 +108,8 @@ pub fn issue(
         authority: *authority.fingerprint(),
     };
     Ok(Certificate { chain: pair.certificate, key: pair.key, facts })
+}
+
+fn unnamed(reason: CertificateAuthorityError) -> Error {
+    Error::Names(reason.to_string())
 }

@@ -287,7 +287,8 @@ impl Inspect for StoredProxies {
             let trims = |dataplane: &Resource, ids: &[DestinationId]| {
                 reachability::trims(&snapshot, &mesh, &last_known(&push, &snapshot, &dataplane.key), ids)
             };
-            access::answer(&snapshot, &mesh, &question, trims).map_err(InspectError::NotFound)
+            let answer = access::answer(&snapshot, &mesh, &question, trims);
+            answer.map_err(|error| InspectError::NotFound(error.to_string()))
         })
         .await
     }
@@ -363,7 +364,10 @@ impl Inspect for StoredProxies {
     async fn what_if(&self, hypothesis: Hypothesis) -> Result<WhatIfConsequences, InspectError> {
         self.caught_up().await?;
         let push = self.push.clone();
-        self.computed(move || what_if::answer(&push, &hypothesis).map_err(InspectError::Failed)).await
+        self.computed(move || {
+            what_if::answer(&push, &hypothesis).map_err(|error| InspectError::Failed(error.to_string()))
+        })
+        .await
     }
 }
 
@@ -467,7 +471,8 @@ impl StoredProxies {
         let failed = |error: identity::Error| InspectError::Failed(error.to_string());
         let authority = AdminAuthority::load(snapshot, Timestamp::now()).map_err(failed)?;
         let pair = authority.client().map_err(failed)?;
-        let tls = client::tls(authority.certificate(), &pair).map_err(InspectError::Failed)?;
+        let tls = client::tls(authority.certificate(), &pair);
+        let tls = tls.map_err(|error| InspectError::Failed(error.to_string()))?;
         Ok(AdminEndpoint { address, port, tls: Some(tls) })
     }
 }

@@ -46,7 +46,7 @@ const MAX_PROBLEMS: usize = 50;
 const MAX_DIFFS: usize = 20;
 
 /// Works out what the changes would do.
-pub fn answer(push: &Push, hypothesis: &Hypothesis) -> Result<WhatIfConsequences, String> {
+pub fn answer(push: &Push, hypothesis: &Hypothesis) -> Result<WhatIfConsequences, envoy::json::Error> {
     let budget = |steps| Budget::new(steps, hypothesis.asker.gone());
     let would = push.what_if(&hypothesis.changes);
     let (proxies, problems) = proxies(push, &would, &hypothesis.diffs, &budget(COMPARING))?;
@@ -73,7 +73,7 @@ fn proxies(
     would: &Hypothetical,
     diffs: &Diffs,
     budget: &Budget,
-) -> Result<(WhatIfProxies, Vec<WhatIfProblem>), String> {
+) -> Result<(WhatIfProxies, Vec<WhatIfProblem>), envoy::json::Error> {
     let mut told = WhatIfProxies {
         connected: push.connected(),
         affected: would.proxies.len(),
@@ -202,15 +202,14 @@ fn word(kind: Type) -> &'static str {
 }
 
 /// The difference of two configurations as `_config` shows them, without secrets.
-fn patch(compared: &ProxyDifference) -> Result<Vec<Value>, String> {
-    let shown = |of: fn(&Difference) -> Option<&xds::Encoded>| -> Result<Value, String> {
+fn patch(compared: &ProxyDifference) -> Result<Vec<Value>, envoy::json::Error> {
+    let shown = |of: fn(&Difference) -> Option<&xds::Encoded>| -> Result<Value, envoy::json::Error> {
         let mut types = Map::new();
         for difference in compared.iter() {
             let url = difference.kind.url();
             let named = types.entry(url).or_insert_with(|| Value::Object(Map::new()));
             if let Some(resource) = of(difference) {
-                named[&*difference.name] =
-                    envoy::json::to_json(url, &resource.body()).map_err(|error| error.to_string())?;
+                named[&*difference.name] = envoy::json::to_json(url, &resource.body())?;
             }
         }
         let mut types = Value::Object(types);

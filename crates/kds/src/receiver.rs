@@ -23,6 +23,7 @@ use crate::{
     guard::{Guard, MissingResources},
     mapping,
     quota::{Quota, StoredCount},
+    rights::RightsViolation,
 };
 
 /// Limit of the reasons in a NACK; `REASON` limits the bytes of each.
@@ -364,10 +365,10 @@ impl Receiver {
         if synced.key.kind != kind || synced.spec.kind() != kind {
             return Err(NotWritten::Refused(format!("it is no {kind}")));
         }
-        let pinned = self.role.pinned(synced).map_err(NotWritten::Refused)?;
+        let pinned = self.role.pinned(synced).map_err(NotWritten::of)?;
         let stored = snapshot.get(&pinned.key);
         if let Some(stored) = stored {
-            self.role.may_replace(stored, &pinned).map_err(NotWritten::Refused)?;
+            self.role.may_replace(stored, &pinned).map_err(NotWritten::of)?;
         }
         if !has_mesh(snapshot, &pinned.key) {
             return Err(NotWritten::NoMesh);
@@ -402,6 +403,12 @@ enum NotWritten {
     NoMesh,
     Held,
     Refused(String),
+}
+
+impl NotWritten {
+    fn of(violation: RightsViolation) -> NotWritten {
+        NotWritten::Refused(violation.to_string())
+    }
 }
 
 fn is_same(stored: &Resource, resource: &Resource) -> bool {

@@ -4,10 +4,12 @@
 //! `docs/reference/kds.md` has the table.
 
 mod producer;
+mod violation;
 
 use resources::{Key, Kind, Labels, Spec, labels, naming::dns};
 
 use crate::{mapping, select::CLUSTER_ID};
+pub use violation::{ProducerReach, ProducerViolation, RightsViolation};
 
 pub(crate) const ZONE_TOKEN_KEY: &str = "zone-token-signing-key";
 pub(crate) const ZONE_TOKEN_PUBLIC_KEY: &str = "zone-token-signing-public-key";
@@ -18,7 +20,7 @@ const USER_TOKEN_KEY: &str = "user-token-signing-key";
 const PRODUCER: &str = "producer";
 
 /// Refuses keys and settings that a zone never gets from its global control plane. `key` is the name on the wire.
-pub fn check_sent_to_zone(key: &Key) -> Result<(), String> {
+pub fn check_sent_to_zone(key: &Key) -> Result<(), RightsViolation> {
     let name = &*key.name;
     let stays = match key.kind {
         Kind::GlobalSecret => {
@@ -28,21 +30,19 @@ pub fn check_sent_to_zone(key: &Key) -> Result<(), String> {
         _ => false,
     };
     if stays {
-        return Err(format!("no global control plane sends {} {name:?} to a zone", key.kind));
+        return Err(RightsViolation::OfGlobalAlone { kind: key.kind, name: name.to_owned() });
     }
     Ok(())
 }
 
 /// Refuses a name that is not that of a resource of `zone`: zones would occupy each other's names.
-pub fn check_name_of_zone(key: &Key, labels: &Labels, zone: &str) -> Result<(), String> {
+pub fn check_name_of_zone(key: &Key, labels: &Labels, zone: &str) -> Result<(), RightsViolation> {
     if mapping::keeps_name(key.kind) {
         return Ok(());
     }
     let expected = mapping::name_on_global(key, labels, zone);
     if *key.name != *expected {
-        return Err(format!(
-            "a resource of zone {zone:?} with this display name and namespace is called {expected:?}"
-        ));
+        return Err(RightsViolation::NameOfAnother { zone: zone.to_owned(), expected: expected.to_string() });
     }
     Ok(())
 }
@@ -51,33 +51,33 @@ pub fn check_name_of_zone(key: &Key, labels: &Labels, zone: &str) -> Result<(), 
 ///
 /// Policies of a zone are for its own proxies. Those of a producer are for callers everywhere, so they may be about
 /// calls to services of their own zone and about nothing else.
-pub fn check_effect_elsewhere(spec: &Spec, labels: &Labels, zone: &str) -> Result<(), String> {
+pub fn check_effect_elsewhere(spec: &Spec, labels: &Labels, zone: &str) -> Result<(), RightsViolation> {
     let kind = spec.kind();
     let descriptor = kind.descriptor();
     if !descriptor.sync.across_zones {
-        return Err(format!("no {kind} of a zone is for other zones"));
+        return Err(RightsViolation::KindOfOneZone(kind));
     }
     let Some(traits) = descriptor.policy else { return Ok(()) };
     if !is_producer(labels) {
-        return Err(format!("it is a policy of zone {zone:?} for its own proxies"));
+        return Err(RightsViolation::PolicyOfOneZone { zone: zone.to_owned() });
     }
     // Access logs write files and read the environment of the calling proxy.
     if traits.to.is_none() || kind == Kind::MeshAccessLog {
-        return Err(format!("no {kind} of a producer is for callers in other zones"));
+        return Err(RightsViolation::KindOfConsumers(kind));
     }
-    producer::check(spec, zone)
+    Ok(producer::check(spec, zone)?)
 }
 
 /// Refuses a kind that only zones have and that names no zone.
-pub fn check_of_global(kind: Kind) -> Result<(), String> {
+pub fn check_of_global(kind: Kind) -> Result<(), RightsViolation> {
     if kind.descriptor().sync.global_to_zones {
         return Ok(());
     }
-    Err(format!("every {kind} is of a zone, and this one has no label {}", labels::ZONE))
+    Err(RightsViolation::NoZone(kind))
 }
 
 /// Refuses the role `producer` where it would reach further than the services of `zone`.
-pub fn check_role(spec: &Spec, labels: &Labels, zone: &str) -> Result<(), String> {
+pub fn check_role(spec: &Spec, labels: &Labels, zone: &str) -> Result<(), RightsViolation> {
     if spec.kind().descriptor().policy.is_none() || !is_producer(labels) {
         return Ok(());
     }
@@ -90,7 +90,7 @@ fn is_producer(labels: &Labels) -> bool {
 
 /// Refuses labels that identify a resource and are no identifiers: names in Envoy, hostnames and tables are made of
 /// them.
-pub fn check_labels(labels: &Labels) -> Result<(), String> {
+pub fn check_labels(labels: &Labels) -> Result<(), RightsViolation> {
     let of_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
     let given = |name: &'static str| Some((name, labels.get(name).filter(|value| !value.is_empty())?));
     let display_name = given(labels::DISPLAY_NAME)
@@ -98,7 +98,7 @@ pub fn check_labels(labels: &Labels) -> Result<(), String> {
     let places = [labels::K8S_NAMESPACE, labels::ZONE].into_iter().filter_map(given);
     let wrong = display_name.into_iter().chain(places.filter(|(_, value)| !dns::is_rfc1123_label(value)));
     match wrong.into_iter().next() {
-        Some((name, value)) => Err(format!("label {name}: {value:?} is not a name")),
+        Some((name, value)) => Err(RightsViolation::Label { name, value: value.clone() }),
         None => Ok(()),
     }
 }

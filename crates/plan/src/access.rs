@@ -6,6 +6,7 @@
 mod called;
 mod decision;
 mod edges;
+mod error;
 mod servers;
 mod shadowed;
 mod workload;
@@ -29,6 +30,7 @@ use crate::{Effective, ServerTls};
 pub use called::CallTarget;
 pub use decision::{CallDecision, call_decision, why_not_offered};
 pub use edges::{EdgeChange, EdgeChanges, edges};
+pub use error::AccessQuestionError;
 pub use servers::{destinations, inbounds, servers, serving};
 pub use shadowed::ShadowedClients;
 pub use workload::NamedWorkload;
@@ -103,7 +105,7 @@ pub fn between(
     (from, to): (&NamedWorkload<'_>, &CallTarget<'_>),
     port: Option<&str>,
     trims: impl FnOnce(&Resource, &[DestinationId]) -> bool,
-) -> Result<AccessDecision, String> {
+) -> Result<AccessDecision, AccessQuestionError> {
     let clients: Vec<CallerGroup<'_>> =
         grouped(from.dataplanes.iter().map(|&dataplane| (ClientClass::of(mesh, dataplane), dataplane)));
     let Ports { servers: own, destinations } = to.at(mesh, port)?;
@@ -149,7 +151,8 @@ pub fn between(
     // Explained for a client that gets in, if there is one.
     let gets_in = checks.iter().find(|check: &&AccessCheck| check.is_allowed()).map(|check| &check.client);
     let client = clients.iter().find(|client| gets_in == Some(&client.first.kri(""))).or(clients.first());
-    let client = client.ok_or_else(|| format!("{} {:?} has no Dataplane here", from.kind, from.name))?;
+    let client = client
+        .ok_or_else(|| AccessQuestionError::NoDataplane { kind: from.kind, name: from.name.clone() })?;
     let trims = trims(client.first, &ids);
     let explanation = explain::explain(&call(&client.key, trims), &servers);
     Ok(AccessDecision { verdict: AccessVerdict::of(&checks), checks, truncated, explanation })

@@ -15,7 +15,8 @@ use resources::{
 use topology::{ClientTls, Destination, DestinationId, Endpoints, Protocol};
 
 use crate::{
-    ConnectionTimeouts, Context, Dependency, External, HealthChecks, Locality, breakers, effective, external,
+    ConnectionTimeouts, Context, Dependency, External, HealthChecks, Locality, breakers, effective,
+    external::{self, ExternalTlsError},
     health_checks,
 };
 
@@ -42,11 +43,22 @@ pub struct DestinationBackend {
     pub locality: Option<Arc<Locality>>,
 }
 
+/// Reason that a route's reference leads to no backend.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BackendReferenceError {
+    #[error("backends of kind {0} are not supported")]
+    Kind(K),
+    #[error("{}", missing(.0))]
+    Missing(Box<BackendRef>),
+    #[error(transparent)]
+    Destination(#[from] ExternalTlsError),
+}
+
 /// The backends found so far.
 pub(crate) struct Backends<'a> {
     context: &'a Context<'a>,
     /// With the reason where a destination cannot be offered.
-    found: BTreeMap<DestinationId, Result<DestinationBackend, String>>,
+    found: BTreeMap<DestinationId, Result<DestinationBackend, ExternalTlsError>>,
 }
 
 impl<'a> Backends<'a> {
@@ -59,7 +71,7 @@ impl<'a> Backends<'a> {
     }
 
     /// The backend of a destination; the error is the reason why it cannot be offered.
-    pub fn lead_to(&mut self, destination: &Destination) -> Result<&DestinationBackend, String> {
+    pub fn lead_to(&mut self, destination: &Destination) -> Result<&DestinationBackend, ExternalTlsError> {
         let context = self.context;
         let found = self.found.entry(destination.id.clone()).or_insert_with(|| {
             context.reads.note(Dependency::Destination(destination.id.clone()));
@@ -69,12 +81,16 @@ impl<'a> Backends<'a> {
     }
 
     /// The backend that a route's reference means. `rule` is the rule it stands in.
-    pub fn referred(&mut self, rule: &Kri, reference: &BackendRef) -> Result<&DestinationBackend, String> {
+    pub fn referred(
+        &mut self,
+        rule: &Kri,
+        reference: &BackendRef,
+    ) -> Result<&DestinationBackend, BackendReferenceError> {
         let destination = self.resolve(rule, reference)?;
-        self.lead_to(&destination)
+        Ok(self.lead_to(&destination)?)
     }
 
-    fn resolve(&self, rule: &Kri, reference: &BackendRef) -> Result<Arc<Destination>, String> {
+    fn resolve(&self, rule: &Kri, reference: &BackendRef) -> Result<Arc<Destination>, BackendReferenceError> {
         let found = match reference.kind {
             // Where both are there, the service is meant: a part of it is known by tags only.
             K::MeshService => {
@@ -83,9 +99,9 @@ impl<'a> Backends<'a> {
             K::MeshServiceSubset => self.tagged(rule, reference),
             K::MeshExternalService => self.port(Kind::MeshExternalService, rule, reference),
             K::MeshMultiZoneService => self.port(Kind::MeshMultiZoneService, rule, reference),
-            ref other => return Err(format!("backends of kind {other} are not supported")),
+            ref other => return Err(BackendReferenceError::Kind(other.clone())),
         };
-        found.cloned().ok_or_else(|| missing(reference))
+        found.cloned().ok_or_else(|| BackendReferenceError::Missing(Box::new(reference.clone())))
     }
 
     /// The port of a resource that is meant.
@@ -171,7 +187,7 @@ fn section_of(destination: &Destination) -> &str {
     }
 }
 
-fn plan(context: &Context<'_>, destination: &Destination) -> Result<DestinationBackend, String> {
+fn plan(context: &Context<'_>, destination: &Destination) -> Result<DestinationBackend, ExternalTlsError> {
     let endpoints = context.snapshot.endpoints.get(&destination.id).cloned().unwrap_or_default();
     let external = external::plan(destination, &endpoints, context.class.system_ca_path.as_deref())?;
     let (cluster, cluster_stats) = context.names.backend(destination);

@@ -63,12 +63,35 @@ pub enum TlsVersion {
     Tls13,
 }
 
+/// Reason that TLS to a destination outside of the mesh cannot be set up. `field` is one of `tls.verification`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ExternalTlsError {
+    #[error(
+        "its certificate cannot be verified: the proxy found no authorities on its machine; give \
+         tls.verification.caCert"
+    )]
+    NoAuthorities,
+    #[error("tls.verification.{field}.inline is not base64: {cause}")]
+    NotBase64 { field: &'static str, cause: base64::DecodeError },
+    #[error("tls.verification.{field}.inline is not text in PEM form")]
+    NotText { field: &'static str },
+    #[error(
+        "tls.verification.{field} refers to secret {secret:?}, which does not exist in the mesh or is one of its \
+         signing keys; create another secret"
+    )]
+    NoSecret { field: &'static str, secret: String },
+    #[error("tls.verification.{field} is empty; give secret, inline or inlineString")]
+    Empty { field: &'static str },
+    #[error("tls.verification.{field} is not in PEM form: it has no line with {line:?}")]
+    NotPem { field: &'static str, line: &'static str },
+}
+
 /// `None` for destinations in the mesh; the error is the reason why this one cannot be offered.
 pub(crate) fn plan(
     destination: &Destination,
     endpoints: &Endpoints,
     system_ca_path: Option<&str>,
-) -> Result<Option<External>, String> {
+) -> Result<Option<External>, ExternalTlsError> {
     match &destination.external {
         Some(external) if external.behind_egress.is_none() => {
             behind_egress(destination, endpoints, system_ca_path).map(Some)
@@ -83,7 +106,7 @@ pub(crate) fn behind_egress(
     destination: &Destination,
     endpoints: &Endpoints,
     system_ca_path: Option<&str>,
-) -> Result<External, String> {
+) -> Result<External, ExternalTlsError> {
     let asked = destination.external.as_ref().and_then(|external| external.tls.as_ref());
     let tls = match asked {
         Some(tls) if tls.enabled => Some(originate(tls, endpoints, system_ca_path)?),
@@ -96,7 +119,7 @@ fn originate(
     tls: &service::Tls,
     endpoints: &Endpoints,
     system_ca_path: Option<&str>,
-) -> Result<ExternalTls, String> {
+) -> Result<ExternalTls, ExternalTlsError> {
     let secured = Verification::default();
     let verification = tls.verification.as_ref().unwrap_or(&secured);
     let skips_authority = matches!(verification.mode, VerificationMode::SkipCa | VerificationMode::SkipAll);
@@ -105,13 +128,7 @@ fn originate(
         _ if skips_authority => ExternalAuthorities::Anyone,
         (Some(given), _) => ExternalAuthorities::Pem(pem("caCert", given, CERTIFICATE)?),
         (None, Some(path)) => ExternalAuthorities::File(path.to_owned()),
-        (None, None) => {
-            return Err(
-                "its certificate cannot be verified: the proxy found no authorities on its machine; \
-                        give tls.verification.caCert"
-                    .to_owned(),
-            );
-        }
+        (None, None) => return Err(ExternalTlsError::NoAuthorities),
     };
     let client = match (&verification.client_cert, &verification.client_key) {
         (Some(certificate), Some(key)) => {
@@ -170,25 +187,18 @@ const CERTIFICATE: &str = "CERTIFICATE-----";
 const KEY: &str = "PRIVATE KEY-----";
 
 /// The text of a certificate or a key. A proxy would refuse what is neither.
-fn pem(field: &str, source: &DataSource, what: &str) -> Result<String, String> {
-    let path = format!("tls.verification.{field}");
+fn pem(field: &'static str, source: &DataSource, line: &'static str) -> Result<String, ExternalTlsError> {
     let text = match (&source.inline, &source.inline_string, &source.secret) {
         (Some(encoded), ..) => {
-            let bytes =
-                BASE64.decode(encoded).map_err(|error| format!("{path}.inline is not base64: {error}"))?;
-            String::from_utf8(bytes).map_err(|_| format!("{path}.inline is not text in PEM form"))?
+            let bytes = BASE64.decode(encoded);
+            let bytes = bytes.map_err(|cause| ExternalTlsError::NotBase64 { field, cause })?;
+            String::from_utf8(bytes).map_err(|_| ExternalTlsError::NotText { field })?
         }
         (_, Some(text), _) => text.clone(),
         (.., Some(secret)) => {
-            return Err(format!(
-                "{path} refers to secret {secret:?}, which does not exist in the mesh or is one of its signing keys; create another secret"
-            ));
+            return Err(ExternalTlsError::NoSecret { field, secret: secret.clone() });
         }
-        _ => return Err(format!("{path} is empty; give secret, inline or inlineString")),
+        _ => return Err(ExternalTlsError::Empty { field }),
     };
-    if text.contains(what) {
-        Ok(text)
-    } else {
-        Err(format!("{path} is not in PEM form: it has no line with {what:?}"))
-    }
+    if text.contains(line) { Ok(text) } else { Err(ExternalTlsError::NotPem { field, line }) }
 }

@@ -103,7 +103,7 @@ pub(crate) fn findings(context: &OwnContext<'_>, findings: &mut Vec<Finding>) {
     let named = spec.spiffe_id(identity, dataplane, &snapshot.zone);
     let reason = match (spec.lacks(identity, dataplane), named) {
         (Some(lacking), _) => lacking,
-        (None, Err(reason)) => reason,
+        (None, Err(reason)) => reason.to_string(),
         _ if provider.type_ != ProviderType::Bundled => {
             format!("its provider is {}, and only Bundled has an effect", provider.type_)
         }

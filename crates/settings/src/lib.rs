@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 pub use section::{Entry, Leaf, Section, join, walk};
 pub use serde_json::Value;
-pub use setting::{Password, Setting, text};
+pub use setting::{InvalidValue, Password, Setting, text};
 
 /// Address of servers that listen at every address of the machine.
 pub const EVERYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);

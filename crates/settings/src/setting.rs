@@ -3,8 +3,8 @@
 use std::{net::IpAddr, num::IntErrorKind};
 
 use resources::{
-    duration::GoDuration,
-    naming::sni::{Form, Formats},
+    duration::{GoDuration, InvalidDuration},
+    naming::sni::{Form, Formats, SniFormatError},
 };
 use runtime::{
     logs::{Level, LogFormat},
@@ -13,10 +13,36 @@ use runtime::{
 use serde_json::Value;
 use topology::cidr::{Ipv4Range, Ipv6Prefix, PrefixError, RangeError};
 
+/// Reason that a setting does not take a value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidValue {
+    #[error("expected a single value")]
+    NotSingle,
+    #[error("expected a string; put the value in quotes")]
+    NotString,
+    #[error("expected a list of strings")]
+    NotList,
+    /// A value that is none of those that the setting accepts.
+    #[error("expected {accepted}")]
+    NotAccepted { accepted: String },
+    #[error("too large: expected {accepted}")]
+    TooLarge { accepted: String },
+    #[error(transparent)]
+    Duration(#[from] InvalidDuration),
+    #[error("a duration cannot be negative here")]
+    NegativeDuration,
+    #[error(transparent)]
+    Ipv4Range(#[from] RangeError),
+    #[error(transparent)]
+    Ipv6Prefix(#[from] PrefixError),
+    #[error("{cause}: expected {accepted}")]
+    SniFormats { cause: SniFormatError, accepted: String },
+}
+
 /// A value that can be set from YAML or from an environment variable (then always a string).
 pub trait Setting {
-    /// Takes the value, or says what is wrong with it.
-    fn set(&mut self, value: &Value) -> Result<(), String>;
+    /// Takes the value.
+    fn set(&mut self, value: &Value) -> Result<(), InvalidValue>;
 
     fn to_json(&self) -> Value;
 
@@ -28,8 +54,13 @@ pub trait Setting {
         false
     }
 
+    /// The error for a value that is none of the possible ones.
+    fn not_accepted(&self) -> InvalidValue {
+        InvalidValue::NotAccepted { accepted: self.accepts() }
+    }
+
     /// Reads the text of an environment variable.
-    fn set_text(&mut self, text: &str) -> Result<(), String> {
+    fn set_text(&mut self, text: &str) -> Result<(), InvalidValue> {
         self.set(&Value::String(text.to_owned()))
     }
 }
@@ -44,18 +75,18 @@ impl std::fmt::Debug for Password {
     }
 }
 
-/// A text, or the error that it is none.
-pub fn text(value: &Value) -> Result<String, String> {
+/// Reads a text.
+pub fn text(value: &Value) -> Result<String, InvalidValue> {
     match value {
         Value::Null => Ok(String::new()),
         Value::String(text) => Ok(text.clone()),
-        Value::Array(_) | Value::Object(_) => Err("expected a single value".to_owned()),
-        _ => Err("expected a string; put the value in quotes".to_owned()),
+        Value::Array(_) | Value::Object(_) => Err(InvalidValue::NotSingle),
+        _ => Err(InvalidValue::NotString),
     }
 }
 
 impl Setting for String {
-    fn set(&mut self, value: &Value) -> Result<(), String> {
+    fn set(&mut self, value: &Value) -> Result<(), InvalidValue> {
         *self = text(value)?;
         Ok(())
     }
@@ -68,7 +99,7 @@ impl Setting for String {
 }
 
 impl Setting for Password {
-    fn set(&mut self, value: &Value) -> Result<(), String> {
+    fn set(&mut self, value: &Value) -> Result<(), InvalidValue> {
         self.0 = text(value)?;
         Ok(())
     }
@@ -84,16 +115,16 @@ impl Setting for Password {
 }
 
 impl Setting for bool {
-    fn set(&mut self, value: &Value) -> Result<(), String> {
+    fn set(&mut self, value: &Value) -> Result<(), InvalidValue> {
         *self = match value {
             Value::Bool(value) => *value,
             // The spellings Go's strconv knows, because environment variables were written for it.
             Value::String(text) => match text.as_str() {
                 "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
                 "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-                _ => return Err("expected true or false".to_owned()),
+                _ => return Err(self.not_accepted()),
             },
-            _ => return Err("expected true or false".to_owned()),
+            _ => return Err(self.not_accepted()),
         };
         Ok(())
     }
@@ -108,16 +139,15 @@ impl Setting for bool {
 macro_rules! number {
     ($type:ty, $what:literal) => {
         impl Setting for $type {
-            fn set(&mut self, value: &Value) -> Result<(), String> {
-                let expected = || format!("expected {}", self.accepts());
+            fn set(&mut self, value: &Value) -> Result<(), InvalidValue> {
                 let text = match value {
                     Value::Number(number) => number.to_string(),
                     Value::String(text) => text.clone(),
-                    _ => return Err(expected()),
+                    _ => return Err(self.not_accepted()),
                 };
                 *self = text.parse().map_err(|error: std::num::ParseIntError| match error.kind() {
-                    IntErrorKind::PosOverflow => format!("too large: {}", expected()),
-                    _ => expected(),
+                    IntErrorKind::PosOverflow => InvalidValue::TooLarge { accepted: self.accepts() },
+                    _ => self.not_accepted(),
                 })?;
                 Ok(())
             }
@@ -135,12 +165,11 @@ number!(u16, "a port number");
 number!(u32, "a number");
 
 impl Setting for GoDuration {
-    fn set(&mut self, value: &Value) -> Result<(), String> {
-        let expected = || format!("expected {}", self.accepts());
-        let Value::String(text) = value else { return Err(expected()) };
-        let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    fn set(&mut self, value: &Value) -> Result<(), InvalidValue> {
+        let Value::String(text) = value else { return Err(self.not_accepted()) };
+        let duration: GoDuration = text.parse()?;
         if duration.to_std().is_none() {
-            return Err("a duration cannot be negative here".to_owned());
+            return Err(InvalidValue::NegativeDuration);
         }
         *self = duration;
         Ok(())
@@ -154,9 +183,9 @@ impl Setting for GoDuration {
 }
 
 impl Setting for IpAddr {
-    fn set(&mut self, value: &Value) -> Result<(), String> {
+    fn set(&mut self, value: &Value) -> Result<(), InvalidValue> {
         let parsed = text(value)?.parse();
-        *self = parsed.map_err(|_| format!("expected {}", self.accepts()))?;
+        *self = parsed.map_err(|_| self.not_accepted())?;
         Ok(())
     }
     fn to_json(&self) -> Value {
@@ -168,8 +197,8 @@ impl Setting for IpAddr {
 }
 
 impl Setting for Ipv4Range {
-    fn set(&mut self, value: &Value) -> Result<(), String> {
-        *self = text(value)?.parse().map_err(|error: RangeError| error.to_string())?;
+    fn set(&mut self, value: &Value) -> Result<(), InvalidValue> {
+        *self = text(value)?.parse()?;
         Ok(())
     }
     fn to_json(&self) -> Value {
@@ -181,10 +210,10 @@ impl Setting for Ipv4Range {
 }
 
 impl Setting for Option<Ipv6Prefix> {
-    fn set(&mut self, value: &Value) -> Result<(), String> {
+    fn set(&mut self, value: &Value) -> Result<(), InvalidValue> {
         *self = match text(value)?.as_str() {
             "" => None,
-            range => Some(range.parse().map_err(|error: PrefixError| error.to_string())?),
+            range => Some(range.parse()?),
         };
         Ok(())
     }
@@ -197,11 +226,11 @@ impl Setting for Option<Ipv6Prefix> {
 }
 
 impl Setting for Vec<String> {
-    fn set(&mut self, value: &Value) -> Result<(), String> {
+    fn set(&mut self, value: &Value) -> Result<(), InvalidValue> {
         *self = match value {
             Value::Null => Vec::new(),
             Value::Array(items) => items.iter().map(text).collect::<Result<_, _>>()?,
-            _ => return Err("expected a list of strings".to_owned()),
+            _ => return Err(InvalidValue::NotList),
         };
         Ok(())
     }
@@ -211,14 +240,14 @@ impl Setting for Vec<String> {
     fn accepts(&self) -> String {
         "a list of strings; in the environment separated by commas".to_owned()
     }
-    fn set_text(&mut self, text: &str) -> Result<(), String> {
+    fn set_text(&mut self, text: &str) -> Result<(), InvalidValue> {
         *self = text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect();
         Ok(())
     }
 }
 
 impl Setting for Formats {
-    fn set(&mut self, value: &Value) -> Result<(), String> {
+    fn set(&mut self, value: &Value) -> Result<(), InvalidValue> {
         let mut names: Vec<String> = Vec::new();
         names.set(value)?;
         read_formats(self, &names)
@@ -233,16 +262,16 @@ impl Setting for Formats {
         format!("a list of one or both of {names}; in the environment separated by commas")
     }
 
-    fn set_text(&mut self, text: &str) -> Result<(), String> {
+    fn set_text(&mut self, text: &str) -> Result<(), InvalidValue> {
         let mut names: Vec<String> = Vec::new();
         names.set_text(text)?;
         read_formats(self, &names)
     }
 }
 
-fn read_formats(formats: &mut Formats, names: &[String]) -> Result<(), String> {
+fn read_formats(formats: &mut Formats, names: &[String]) -> Result<(), InvalidValue> {
     let read = Formats::named(names.iter().map(String::as_str));
-    *formats = read.map_err(|reason| format!("{reason}: expected {}", formats.accepts()))?;
+    *formats = read.map_err(|cause| InvalidValue::SniFormats { cause, accepted: formats.accepts() })?;
     Ok(())
 }
 
@@ -257,10 +286,10 @@ macro_rules! choice {
     };
     ($name:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
         impl $crate::Setting for $name {
-            fn set(&mut self, value: &$crate::Value) -> Result<(), String> {
+            fn set(&mut self, value: &$crate::Value) -> Result<(), $crate::InvalidValue> {
                 *self = match $crate::text(value)?.as_str() {
                     $($text => $name::$variant,)+
-                    _ => return Err(format!("expected {}", self.accepts())),
+                    _ => return Err($crate::Setting::not_accepted(self)),
                 };
                 Ok(())
             }

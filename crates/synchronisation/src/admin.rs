@@ -44,7 +44,7 @@ const LONGEST_REASON: usize = 2048;
 
 struct PendingQuestion {
     question: AdminQuestion,
-    reply: oneshot::Sender<Result<Bytes, String>>,
+    reply: oneshot::Sender<Result<Bytes, InspectError>>,
 }
 
 /// The zones that can be asked.
@@ -92,7 +92,7 @@ impl Questions {
         let content_type = question.content_type();
         let asked = async {
             stream.send(PendingQuestion { question, reply }).await.map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())?.map_err(InspectError::Unreachable)
+            answer.await.map_err(|_| gone())?
         };
         let late = |_| InspectError::Unreachable(format!("zone {zone:?} did not answer within {PATIENCE:?}"));
         let body = timeout(PATIENCE, asked).await.map_err(late)??;
@@ -110,7 +110,7 @@ impl Questions {
         let (sender, mut questions) = mpsc::channel(WAITING);
         let key = (zone.to_owned(), stream);
         self.streams().insert(key.clone(), sender.clone());
-        let mut open: HashMap<String, oneshot::Sender<Result<Bytes, String>>> = HashMap::new();
+        let mut open: HashMap<String, oneshot::Sender<Result<Bytes, InspectError>>> = HashMap::new();
         let ended = loop {
             tokio::select! {
                 Some(PendingQuestion { question, reply }) = questions.recv() => {
@@ -127,7 +127,7 @@ impl Questions {
                     Ok(Some(answer)) => if let Some(reply) = open.remove(&answer.request_id) {
                         let _ = reply.send(match answer.result {
                             Some(XdsConfigResult::Config(body)) => Ok(body),
-                            Some(XdsConfigResult::Error(error)) => Err(format!("zone {zone:?}: {}", bounded(&error))),
+                            Some(XdsConfigResult::Error(error)) => Err(refused(zone, &error)),
                             None => Ok(Bytes::new()),
                         });
                     },
@@ -147,6 +147,10 @@ impl Questions {
 /// The reason of another control plane, as far as it is passed on.
 fn bounded(reason: &str) -> String {
     reason.chars().take(LONGEST_REASON).collect()
+}
+
+fn refused(zone: &str, reason: &str) -> InspectError {
+    InspectError::Unreachable(format!("zone {zone:?}: {}", bounded(reason)))
 }
 
 /// Dependencies of answers.
@@ -179,7 +183,7 @@ impl AnswerParts {
             tokio::spawn(async move {
                 let result = match question {
                     Ok(question) => said(answering.answered(&question).await, answering.limit),
-                    Err(reason) => XdsConfigResult::Error(reason),
+                    Err(unreadable) => XdsConfigResult::Error(unreadable.to_string()),
                 };
                 // Without a stream the answer has no reader.
                 let _ = answers.send(&wire::XdsConfigResponse { request_id, result: Some(result) }).await;

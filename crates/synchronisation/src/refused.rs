@@ -96,7 +96,7 @@ fn found(snapshot: &Snapshot) -> RefusedByKind {
 }
 
 fn why(role: &Role, stored: &Resource) -> Option<String> {
-    role.check_stored(stored).err()
+    role.check_stored(stored).err().map(|violation| violation.to_string())
 }
 
 /// Forgets what is gone, or in order by now. Returns where that was.

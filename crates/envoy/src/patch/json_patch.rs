@@ -4,24 +4,26 @@
 use resources::kinds::mesh_proxy_patch::{JsonPatch, JsonPatchOp};
 use serde_json::{Map, Value};
 
+use super::error::{JsonPatchError, ModificationError};
+
 /// Limit of a document's depth.
-const DEPTH: usize = 100;
+pub(super) const DEPTH: usize = 100;
 /// Limit of values that steps may copy. Few steps could double a document many times.
 const COPIED: usize = 100_000;
 
 /// Makes all steps; the error names the step that cannot be made.
-pub(super) fn apply(document: &mut Value, steps: &[JsonPatch]) -> Result<(), String> {
+pub(super) fn apply(document: &mut Value, steps: &[JsonPatch]) -> Result<(), ModificationError> {
     let mut copied = 0;
     for (at, step) in steps.iter().enumerate() {
-        one(document, step, &mut copied).map_err(|reason| format!("jsonPatches[{at}]: {reason}"))?;
+        one(document, step, &mut copied).map_err(|cause| ModificationError::Step { at, cause })?;
     }
     Ok(())
 }
 
-fn one(document: &mut Value, step: &JsonPatch, copied: &mut usize) -> Result<(), String> {
+fn one(document: &mut Value, step: &JsonPatch, copied: &mut usize) -> Result<(), JsonPatchError> {
     let path = pointer(step.path.as_deref().unwrap_or_default())?;
     let from = || pointer(step.from.as_deref().unwrap_or_default());
-    let given = || step.value.clone().ok_or_else(|| format!("there is no value to {}", step.op));
+    let given = || step.value.clone().ok_or_else(|| JsonPatchError::NoValue(step.op.clone()));
     match step.op {
         JsonPatchOp::Add => add(document, &path, given()?),
         JsonPatchOp::Replace => {
@@ -43,26 +45,26 @@ fn one(document: &mut Value, step: &JsonPatch, copied: &mut usize) -> Result<(),
             let value = find(document, &from).ok_or_else(|| missing(&from))?;
             *copied = copied.saturating_add(size(value));
             if *copied > COPIED {
-                return Err("the steps copy too much".to_owned());
+                return Err(JsonPatchError::CopiesTooMuch);
             }
             let value = value.clone();
             add(document, &path, value)
         }
-        JsonPatchOp::Other(ref other) => Err(format!("{other:?} is no operation")),
+        JsonPatchOp::Other(ref other) => Err(JsonPatchError::NoOperation(other.clone())),
     }
 }
 
 /// `/a~1b/0`: the keys on the way.
-fn pointer(text: &str) -> Result<Vec<String>, String> {
+fn pointer(text: &str) -> Result<Vec<String>, JsonPatchError> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let keys = text.strip_prefix('/').ok_or_else(|| format!("the path {text:?} does not begin with /"))?;
+    let keys = text.strip_prefix('/').ok_or_else(|| JsonPatchError::PathMalformed(text.to_owned()))?;
     Ok(keys.split('/').map(|key| key.replace("~1", "/").replace("~0", "~")).collect())
 }
 
-fn missing(path: &[String]) -> String {
-    format!("there is nothing at /{}", path.join("/"))
+fn missing(path: &[String]) -> JsonPatchError {
+    JsonPatchError::PathMissing(format!("/{}", path.join("/")))
 }
 
 fn find<'a>(document: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
@@ -89,9 +91,9 @@ fn remove(document: &mut Value, path: &[String]) -> Option<Value> {
     }
 }
 
-fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), String> {
+fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), JsonPatchError> {
     if path.len() + depth(&value) > DEPTH {
-        return Err(format!("the document would be deeper than {DEPTH}"));
+        return Err(JsonPatchError::TooDeep);
     }
     let Some((last, parents)) = path.split_last() else {
         *document = value;
@@ -172,7 +174,7 @@ mod tests {
 
     fn patched(mut document: Value, steps: Value) -> Result<Value, String> {
         let steps: Vec<JsonPatch> = serde_json::from_value(steps).unwrap();
-        apply(&mut document, &steps).map(|()| document)
+        apply(&mut document, &steps).map(|()| document).map_err(|error| error.to_string())
     }
 
     #[track_caller]

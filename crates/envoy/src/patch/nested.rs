@@ -3,7 +3,7 @@
 use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 use resources::kinds::mesh_proxy_patch::{Change, FilterMatch, JsonPatch, Operation, VirtualHostMatch};
 
-use super::{any, canonical, json_patch, merge::merge, step::name_of};
+use super::{any, canonical, error::ModificationError, json_patch, merge::merge, step::name_of};
 use crate::json;
 
 const HTTP: &str = "envoy.filters.network.http_connection_manager";
@@ -18,7 +18,7 @@ pub(super) fn network_filters(
     change: &Change<FilterMatch>,
     value: Option<&DynamicMessage>,
     ignored: &mut Ignored,
-) -> Result<(), String> {
+) -> Result<(), ModificationError> {
     each(listener, "filter_chains", &mut |chain| match list(chain, "filters") {
         Some(filters) => in_list(filters, change, value, ignored),
         None => Ok(()),
@@ -31,7 +31,7 @@ pub(super) fn http_filters(
     change: &Change<FilterMatch>,
     value: Option<&DynamicMessage>,
     ignored: &mut Ignored,
-) -> Result<(), String> {
+) -> Result<(), ModificationError> {
     each_manager(listener, &mut |manager| match list(manager, "http_filters") {
         Some(filters) => in_list(filters, change, value, ignored),
         None => Ok(()),
@@ -44,7 +44,7 @@ pub(super) fn virtual_hosts(
     change: &Change<VirtualHostMatch>,
     value: Option<&DynamicMessage>,
     ignored: &mut Ignored,
-) -> Result<(), String> {
+) -> Result<(), ModificationError> {
     let given = change.match_.as_ref();
     let in_routes = given.and_then(|given| given.route_configuration_name.as_ref());
     let named = given.and_then(|given| given.name.as_ref());
@@ -78,16 +78,15 @@ pub(super) fn patched(
     steps: Option<&[JsonPatch]>,
     value: Option<&DynamicMessage>,
     ignored: &mut Ignored,
-) -> Result<(), String> {
+) -> Result<(), ModificationError> {
     let steps = steps.unwrap_or_default();
     if steps.is_empty() {
         value.iter().for_each(|value| merge(message, value));
         return Ok(());
     }
-    let mut shown = json::show(message).map_err(|error| error.to_string())?;
+    let mut shown = json::show(message)?;
     json_patch::apply(&mut shown, steps)?;
-    let read = json::read(message.descriptor().full_name(), &shown);
-    let (next, unknown) = read.map_err(|error| error.to_string())?;
+    let (next, unknown) = json::read(message.descriptor().full_name(), &shown)?;
     ignored.extend(unknown);
     *message = next;
     Ok(())
@@ -99,7 +98,7 @@ fn in_list(
     change: &Change<FilterMatch>,
     value: Option<&DynamicMessage>,
     ignored: &mut Ignored,
-) -> Result<(), String> {
+) -> Result<(), ModificationError> {
     let named = change.match_.as_ref().and_then(|given| given.name.as_ref());
     let chosen = |filter: &Value| named.is_none_or(|name| is_named(filter, name));
     let beside = |filters: &[Value]| filters.iter().position(|f| named.is_some() && chosen(f));
@@ -134,13 +133,13 @@ fn patch_config(
     steps: Option<&[JsonPatch]>,
     value: Option<&DynamicMessage>,
     ignored: &mut Ignored,
-) -> Result<(), String> {
+) -> Result<(), ModificationError> {
     let given = value.filter(|value| value.has_field_by_name(CONFIG));
     let given = given.and_then(|value| value.get_field_by_name(CONFIG)?.as_message().cloned());
     if steps.is_none_or(<[JsonPatch]>::is_empty) && given.is_none() {
         return Ok(());
     }
-    let name = name_of(filter);
+    let filter_name = name_of(filter);
     if !filter.has_field_by_name(CONFIG) {
         if let Some(given) = given {
             filter.set_field_by_name(CONFIG, Value::Message(given));
@@ -148,15 +147,15 @@ fn patch_config(
         return Ok(());
     }
     let config = filter.get_field_by_name_mut(CONFIG).and_then(Value::as_message_mut);
-    let config = config.ok_or_else(|| format!("the filter {name} has no configuration"))?;
+    let config = config.ok_or_else(|| ModificationError::NoConfiguration { filter: filter_name.clone() })?;
     if let Some(given) = &given
         && any::type_url(given) != any::type_url(config)
     {
         let is = any::type_url(config);
         let given = any::type_url(given);
-        return Err(format!("the configuration of the filter {name} is of type {is:?} and not of {given:?}"));
+        return Err(ModificationError::OtherType { filter: filter_name, is, given });
     }
-    let unknown = || format!("the type of the filter {name} is not known");
+    let unknown = || ModificationError::UnknownType { filter: filter_name };
     let mut content = any::content(config).ok_or_else(unknown)?;
     let given = given.and_then(|given| any::content(&given));
     patched(&mut content, steps, given.as_ref(), ignored)?;
@@ -167,8 +166,8 @@ fn patch_config(
 /// Does something to every HTTP connection manager of a listener.
 fn each_manager(
     listener: &mut DynamicMessage,
-    change: &mut dyn FnMut(&mut DynamicMessage) -> Result<(), String>,
-) -> Result<(), String> {
+    change: &mut dyn FnMut(&mut DynamicMessage) -> Result<(), ModificationError>,
+) -> Result<(), ModificationError> {
     each(listener, "filter_chains", &mut |chain| {
         each(chain, "filters", &mut |filter| {
             if name_of(filter) != HTTP || !filter.has_field_by_name(CONFIG) {
@@ -190,8 +189,8 @@ fn each_manager(
 fn each(
     message: &mut DynamicMessage,
     field: &str,
-    change: &mut dyn FnMut(&mut DynamicMessage) -> Result<(), String>,
-) -> Result<(), String> {
+    change: &mut dyn FnMut(&mut DynamicMessage) -> Result<(), ModificationError>,
+) -> Result<(), ModificationError> {
     let items = list(message, field).into_iter().flatten().filter_map(Value::as_message_mut);
     items.into_iter().try_for_each(change)
 }

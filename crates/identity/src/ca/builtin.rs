@@ -16,7 +16,7 @@ use resources::{
 use serde_json::Value;
 use store::Snapshot;
 
-use super::{mesh_spec, refused, signer};
+use super::{CertificateAuthorityError, mesh_spec, refused, signer};
 use crate::{Error, certificate::CertificateAndKey, pem, signing_key};
 
 const DEFAULT_BITS: u64 = 2048;
@@ -55,10 +55,10 @@ pub fn missing(snapshot: &Snapshot, mesh: &str, now: Timestamp) -> Result<Vec<Dr
                 drafts.push(certify(mesh, backend, &key, now)?);
             }
             [true, false] => {
-                let reason = format!(
-                    "there is {certificate} but no {key}; restore that, or delete both for a fresh root"
-                );
-                return Err(refused(mesh, &backend.name, reason));
+                let certificate = Box::new(certificate);
+                let key = Box::new(key);
+                let lost = CertificateAuthorityError::KeyLost { certificate, key, remedy: "delete both" };
+                return Err(refused(mesh, &backend.name, lost));
             }
         }
     }
@@ -125,16 +125,17 @@ pub(crate) fn root(
     size: rsa::KeySize,
     lifetime: Duration,
     now: Timestamp,
-) -> Result<CertificateAndKey, String> {
+) -> Result<CertificateAndKey, CertificateAuthorityError> {
     let key = generate(size)?;
     Ok(CertificateAndKey { certificate: self_signed(name, names, key.as_bytes(), lifetime, now)?, key })
 }
 
-pub(super) fn generate(size: rsa::KeySize) -> Result<String, String> {
-    let failed = |_| "generating an RSA key failed".to_owned();
+pub(super) fn generate(size: rsa::KeySize) -> Result<String, CertificateAuthorityError> {
+    let failed = |_| CertificateAuthorityError::KeyNotGenerated;
     let pkcs8 = RsaKeyPair::generate(size).and_then(|pair| pair.as_der()).map_err(failed)?;
     let pem = pem::encode("PRIVATE KEY", pkcs8.as_ref());
-    let pair = signing_key::KeyPair::from_pem(pem.as_bytes()).map_err(|error| error.to_string())?;
+    let unread = |error| CertificateAuthorityError::GeneratedKey(Box::new(error));
+    let pair = signing_key::KeyPair::from_pem(pem.as_bytes()).map_err(unread)?;
     Ok(pair.private_pem())
 }
 
@@ -144,7 +145,7 @@ pub(super) fn self_signed(
     key: &[u8],
     lifetime: Duration,
     now: Timestamp,
-) -> Result<String, String> {
+) -> Result<String, CertificateAuthorityError> {
     let key = signer::key(key)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = name;
@@ -153,12 +154,14 @@ pub(super) fn self_signed(
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let (start, end) = signer::validity(now, lifetime)?;
     (params.not_before, params.not_after) = (start.into(), end.into());
-    let certificate = params.self_signed(&key).map_err(|error| error.to_string())?;
+    let certificate = params.self_signed(&key).map_err(CertificateAuthorityError::SelfSigning)?;
     Ok(certificate.pem())
 }
 
 /// `conf.caCert`: the size of the key and how long the root is valid.
-fn settings(backend: &CertificateAuthorityBackend) -> Result<(rsa::KeySize, Duration), String> {
+fn settings(
+    backend: &CertificateAuthorityBackend,
+) -> Result<(rsa::KeySize, Duration), CertificateAuthorityError> {
     let setting = |name: &str| backend.conf.as_ref()?.get("caCert")?.get(name).filter(|v| !v.is_null());
     // Protobuf's JSON takes numbers as texts too.
     let bits = match setting("RSAbits") {
@@ -172,26 +175,22 @@ fn settings(backend: &CertificateAuthorityBackend) -> Result<(rsa::KeySize, Dura
         Some(3072) => rsa::KeySize::Rsa3072,
         Some(4096) => rsa::KeySize::Rsa4096,
         // Longer ones take a processor for a minute, and every signature of theirs for a long time.
-        _ => return Err("conf.caCert.RSAbits must be 2048, 3072 or 4096".to_owned()),
+        _ => return Err(CertificateAuthorityError::KeySize),
     };
     let lifetime = match setting("expiration") {
         None => Some(DEFAULT_LIFETIME),
         Some(Value::String(text)) if text.is_empty() => Some(DEFAULT_LIFETIME),
         Some(other) => other.as_str().and_then(parse_lifetime).filter(|lifetime| !lifetime.is_zero()),
     };
-    let lifetime =
-        lifetime.ok_or("conf.caCert.expiration must be a positive time such as 10y or 90d".to_owned())?;
-    Ok((size, lifetime))
+    Ok((size, lifetime.ok_or(CertificateAuthorityError::RootLifetime)?))
 }
 
 fn whole(number: f64) -> Option<u64> {
     [2048u32, 3072, 4096].into_iter().find(|size| f64::from(*size) == number).map(u64::from)
 }
 
-pub(crate) fn stored(snapshot: &Snapshot, secret: &Key) -> Result<Vec<u8>, String> {
+pub(crate) fn stored(snapshot: &Snapshot, secret: &Key) -> Result<Vec<u8>, CertificateAuthorityError> {
     let found = snapshot.get(secret).and_then(|resource| resource.spec.get::<Secret>());
-    let found = found.ok_or_else(|| {
-        format!("there is no {secret}; the control plane creates it when the mesh is stored; or restore it")
-    })?;
+    let found = found.ok_or_else(|| CertificateAuthorityError::NotStored(Box::new(secret.clone())))?;
     Ok(found.data.as_bytes().to_vec())
 }

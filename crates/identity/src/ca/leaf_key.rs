@@ -15,9 +15,8 @@ use rcgen::{
 };
 use rustls_pki_types::PrivatePkcs8KeyDer;
 
+use super::CertificateAuthorityError;
 use crate::Error;
-
-const FAILED: &str = "making a key failed";
 
 /// Key of a certificate.
 #[derive(Debug, Clone, Copy)]
@@ -55,10 +54,10 @@ impl FreshKey {
     /// Makes one of 2048 bits. Not for threads that others wait for.
     pub fn make() -> Result<FreshKey, Error> {
         let made = RsaKeyPair::generate(KeySize::Rsa2048).and_then(|pair| pair.as_der());
-        made.map(FreshKey).map_err(|_| Error::Crypto(FAILED))
+        made.map(FreshKey).map_err(|_| Error::Crypto("making a key failed"))
     }
 
-    pub(super) fn pair(&self) -> Result<KeyPair, String> {
+    pub(super) fn pair(&self) -> Result<KeyPair, CertificateAuthorityError> {
         pair(&self.0)
     }
 }
@@ -96,12 +95,12 @@ impl KeyKind {
     }
 
     /// The key of a seed; `None` for the few seeds that are no key of the curve.
-    pub fn key_of_seed(self, mut seed: Vec<u8>) -> Result<Option<KeyPair>, String> {
+    pub fn key_of_seed(self, mut seed: Vec<u8>) -> Result<Option<KeyPair>, CertificateAuthorityError> {
         let on: &Algorithm = match self {
-            KeyKind::Rsa => return Err(FAILED.to_owned()),
+            KeyKind::Rsa => return Err(CertificateAuthorityError::KeyNotMade),
             KeyKind::Ed25519 => {
-                let key = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| FAILED)?;
-                return pair(&key.as_der().map_err(|_| FAILED)?).map(Some);
+                let key = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(not_made)?;
+                return pair(&key.as_der().map_err(not_made)?).map(Some);
             }
             KeyKind::P256 => &ECDH_P256,
             KeyKind::P384 => &ECDH_P384,
@@ -112,10 +111,14 @@ impl KeyKind {
             }
         };
         let Ok(key) = PrivateKey::from_private_key(on, &seed) else { return Ok(None) };
-        pair(&key.as_der().map_err(|_| FAILED)?).map(Some)
+        pair(&key.as_der().map_err(not_made)?).map(Some)
     }
 }
 
-fn pair(der: &Pkcs8V1Der<'_>) -> Result<KeyPair, String> {
-    KeyPair::try_from(&PrivatePkcs8KeyDer::from(der.as_ref())).map_err(|_| FAILED.to_owned())
+fn pair(der: &Pkcs8V1Der<'_>) -> Result<KeyPair, CertificateAuthorityError> {
+    KeyPair::try_from(&PrivatePkcs8KeyDer::from(der.as_ref())).map_err(not_made)
+}
+
+fn not_made<E>(_: E) -> CertificateAuthorityError {
+    CertificateAuthorityError::KeyNotMade
 }

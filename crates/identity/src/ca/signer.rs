@@ -21,20 +21,20 @@ use rcgen::{
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::leaf_key::{FreshKey, KeyKind, LeafKey};
+use super::{
+    CertificateAuthorityError,
+    leaf_key::{FreshKey, KeyKind, LeafKey},
+};
 use crate::{certificate::CertificateAndKey, pem};
 
 /// Clocks differ a little: what was signed just now must not be refused as not yet valid.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(10);
 
 /// Reads a private key from PEM.
-pub(crate) fn key(pem: &[u8]) -> Result<KeyPair, String> {
+pub(crate) fn key(pem: &[u8]) -> Result<KeyPair, CertificateAuthorityError> {
     // Errors of the reader may quote what it read, so they are not passed on.
-    let key = PrivateKeyDer::from_pem_slice(pem)
-        .map_err(|_| "the key is not PEM; it must start with -----BEGIN … PRIVATE KEY-----")?;
-    let key = KeyPair::try_from(&key)
-        .map_err(|_| "the key cannot be used; it must be an unencrypted RSA, ECDSA or Ed25519 key")?;
-    Ok(key)
+    let key = PrivateKeyDer::from_pem_slice(pem).map_err(|_| CertificateAuthorityError::KeyNotPem)?;
+    KeyPair::try_from(&key).map_err(|_| CertificateAuthorityError::KeyUnusable)
 }
 
 /// Can sign.
@@ -62,7 +62,11 @@ pub struct Leaf<'a> {
 
 impl Signer {
     /// Reads PEM and checks that the two belong together and may sign now.
-    pub fn parse(certificate: &[u8], key: &[u8], now: Timestamp) -> Result<Signer, String> {
+    pub fn parse(
+        certificate: &[u8],
+        key: &[u8],
+        now: Timestamp,
+    ) -> Result<Signer, CertificateAuthorityError> {
         let chain = chain(certificate)?;
         let key = self::key(key)?;
         let mut not_before = Timestamp::MIN;
@@ -73,12 +77,12 @@ impl Signer {
             not_before = not_before.max(instant(validity.not_before.timestamp())?);
             not_after = not_after.min(instant(validity.not_after.timestamp())?);
             if at == 0 && certificate.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
-                return Err("the key does not belong to the certificate".to_owned());
+                return Err(CertificateAuthorityError::KeyOfAnother);
             }
         }
-        let first = chain.first().ok_or("there is no certificate")?;
-        let issuer = Issuer::from_ca_cert_der(first, key)
-            .map_err(|_| "the certificate's subject cannot be written as an issuer".to_owned())?;
+        let first = chain.first().ok_or(CertificateAuthorityError::NoCertificate)?;
+        let issuer =
+            Issuer::from_ca_cert_der(first, key).map_err(|_| CertificateAuthorityError::SubjectNotIssuer)?;
         let signer = Signer { chain, issuer, not_before, not_after };
         signer.check_time(now)?;
         Ok(signer)
@@ -86,7 +90,7 @@ impl Signer {
 
     /// Signs something and reads it back: whatever in the certificate or key this control plane cannot
     /// handle shows now and not at a proxy.
-    pub fn prove(&self, now: Timestamp) -> Result<(), String> {
+    pub fn prove(&self, now: Timestamp) -> Result<(), CertificateAuthorityError> {
         let probe = self.leaf(Leaf {
             key: LeafKey::Small,
             purpose: "probe",
@@ -98,17 +102,13 @@ impl Signer {
             not_after: now,
         })?;
         let der = CertificateDer::from_pem_slice(probe.certificate.as_bytes())
-            .map_err(|_| "what it signs cannot be read")?;
+            .map_err(|_| CertificateAuthorityError::SignedUnreadable)?;
         let signed = parsed(&der)?;
         let own = parsed(&self.chain[0])?;
         if signed.issuer().as_raw() != own.subject().as_raw() {
-            return Err("the certificate's subject has parts that cannot be written as an issuer".to_owned());
+            return Err(CertificateAuthorityError::SubjectPartsNotIssuer);
         }
-        if is_signed_by(&signed, &own) {
-            Ok(())
-        } else {
-            Err("what the key signs does not verify with the certificate".to_owned())
-        }
+        if is_signed_by(&signed, &own) { Ok(()) } else { Err(CertificateAuthorityError::SignedUnverified) }
     }
 
     pub fn not_after(&self) -> Timestamp {
@@ -132,20 +132,19 @@ impl Signer {
         self.chain.first().and_then(|der| parsed(der).ok()).is_some_and(|it| it.issuer() == it.subject())
     }
 
-    pub fn check_time(&self, now: Timestamp) -> Result<(), String> {
+    pub fn check_time(&self, now: Timestamp) -> Result<(), CertificateAuthorityError> {
         if now >= self.not_after {
-            let hint = "rotate: add a backend with a fresh certificate and enable it";
-            return Err(format!("the certificate expired at {}; {hint}", self.not_after));
+            return Err(CertificateAuthorityError::Expired(self.not_after));
         }
         // A certificate made on another machine a moment ago is not worth a failure.
         if now.checked_add(CLOCK_SKEW).is_ok_and(|soon| soon < self.not_before) {
-            return Err(format!("the certificate is not valid before {}", self.not_before));
+            return Err(CertificateAuthorityError::NotYetValid(self.not_before));
         }
         Ok(())
     }
 
     /// Signs. The result holds the certificates up to, and without, the one to trust.
-    pub fn leaf(&self, leaf: Leaf<'_>) -> Result<CertificateAndKey, String> {
+    pub fn leaf(&self, leaf: Leaf<'_>) -> Result<CertificateAndKey, CertificateAuthorityError> {
         let key = self.leaf_key(&leaf)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = leaf.common_name;
@@ -156,7 +155,7 @@ impl Signer {
         params.use_authority_key_identifier_extension = true;
         params.not_before = SystemTime::from(leaf.not_before.max(self.not_before)).into();
         params.not_after = SystemTime::from(leaf.not_after.min(self.not_after)).into();
-        let signed = params.signed_by(&key, &self.issuer).map_err(|error| format!("cannot sign: {error}"))?;
+        let signed = params.signed_by(&key, &self.issuer).map_err(CertificateAuthorityError::Signing)?;
         let mut certificate = signed.pem();
         let intermediates = self.chain.len().saturating_sub(1);
         for der in &self.chain[..intermediates] {
@@ -168,7 +167,11 @@ impl Signer {
     /// An authority below this one that signs with Ed25519: thirty times cheaper than RSA, and its signatures have
     /// one value, too. `None` when this one may not have an authority below it, or would sign it another way each
     /// time. Not for what Envoy verifies: it does not accept such signatures.
-    pub fn delegate(&self, purpose: &str, name: DistinguishedName) -> Result<Option<Signer>, String> {
+    pub fn delegate(
+        &self,
+        purpose: &str,
+        name: DistinguishedName,
+    ) -> Result<Option<Signer>, CertificateAuthorityError> {
         let own = parsed(&self.chain[0])?;
         let constraints = own.basic_constraints().ok().flatten();
         let allowed =
@@ -184,7 +187,7 @@ impl Signer {
         params.use_authority_key_identifier_extension = true;
         params.not_before = SystemTime::from(self.not_before).into();
         params.not_after = SystemTime::from(self.not_after).into();
-        let signed = params.signed_by(&key, &self.issuer).map_err(|error| format!("cannot sign: {error}"))?;
+        let signed = params.signed_by(&key, &self.issuer).map_err(CertificateAuthorityError::Signing)?;
         let chain = std::iter::once(signed.der().clone()).chain(self.chain.iter().cloned()).collect();
         let not_before = self.not_before;
         let not_after = self.not_after;
@@ -196,12 +199,12 @@ impl Signer {
         KeyKind::of(self.issuer.key()) == KeyKind::Rsa
     }
 
-    fn leaf_key(&self, leaf: &Leaf<'_>) -> Result<KeyPair, String> {
+    fn leaf_key(&self, leaf: &Leaf<'_>) -> Result<KeyPair, CertificateAuthorityError> {
         let kind = match leaf.key {
             LeafKey::Small => KeyKind::P256,
             LeafKey::LikeAuthority(Some(fresh)) if self.is_rsa() => return fresh.pair(),
             LeafKey::LikeAuthority(None) if self.is_rsa() => {
-                return FreshKey::make().map_err(|error| error.to_string())?.pair();
+                return FreshKey::make().map_err(|_| CertificateAuthorityError::FreshKeyNotMade)?.pair();
             }
             LeafKey::LikeAuthority(_) => KeyKind::of(self.issuer.key()),
         };
@@ -213,19 +216,24 @@ impl Signer {
     }
 
     /// A key that depends on the authority's key and these words.
-    fn derive_key(&self, kind: KeyKind, about: &[&str]) -> Result<KeyPair, String> {
-        let length = kind.seed_length().ok_or(UNDERIVED)?;
+    fn derive_key(&self, kind: KeyKind, about: &[&str]) -> Result<KeyPair, CertificateAuthorityError> {
+        let length = kind.seed_length().ok_or(CertificateAuthorityError::KeyNotDerived)?;
         // One in four billion numbers is no key of a curve; then the next one is taken.
         for attempt in 0..=u8::MAX {
             if let Some(key) = kind.key_of_seed(self.derive(about, attempt, length)?)? {
                 return Ok(key);
             }
         }
-        Err(UNDERIVED.to_owned())
+        Err(CertificateAuthorityError::KeyNotDerived)
     }
 
     /// A secret number that depends on the authority's key and these words.
-    fn derive(&self, about: &[&str], attempt: u8, length: usize) -> Result<Vec<u8>, String> {
+    fn derive(
+        &self,
+        about: &[&str],
+        attempt: u8,
+        length: usize,
+    ) -> Result<Vec<u8>, CertificateAuthorityError> {
         let mut joined = Vec::new();
         for part in about {
             joined.extend_from_slice(&(part.len() as u64).to_be_bytes());
@@ -237,12 +245,10 @@ impl Signer {
         let attempt = [attempt];
         let info = [joined.as_slice(), &attempt];
         let derived = secret.expand(&info, Length(length)).and_then(|derived| derived.fill(&mut number));
-        derived.map_err(|_| UNDERIVED)?;
+        derived.map_err(|_| CertificateAuthorityError::KeyNotDerived)?;
         Ok(number)
     }
 }
-
-const UNDERIVED: &str = "deriving a key failed";
 
 /// Number of bytes to derive.
 struct Length(usize);
@@ -255,16 +261,16 @@ impl hkdf::KeyType for Length {
 
 /// Trust anchor: the end of a chain. It need not be self-signed; Envoy trusts any certificate it is given as
 /// an anchor.
-pub fn root_of(certificate: &[u8]) -> Result<CertificateDer<'static>, String> {
-    chain(certificate)?.pop().ok_or_else(|| "there is no certificate".to_owned())
+pub fn root_of(certificate: &[u8]) -> Result<CertificateDer<'static>, CertificateAuthorityError> {
+    chain(certificate)?.pop().ok_or(CertificateAuthorityError::NoCertificate)
 }
 
 /// Expiry of the first certificate of a chain: nothing that it signs is accepted from then on.
-pub fn expiry_of(certificate: &[u8]) -> Result<Timestamp, String> {
+pub fn expiry_of(certificate: &[u8]) -> Result<Timestamp, CertificateAuthorityError> {
     let chain = chain(certificate)?;
     let ends = chain.iter().map(|der| instant(parsed(der)?.validity().not_after.timestamp()));
     let ends = ends.collect::<Result<Vec<_>, _>>()?;
-    ends.into_iter().min().ok_or_else(|| "there is no certificate".to_owned())
+    ends.into_iter().min().ok_or(CertificateAuthorityError::NoCertificate)
 }
 
 /// Checks whether the first certificate of a text was made in what is the future now, as after a clock was set back.
@@ -275,18 +281,21 @@ pub fn is_early(certificate: &[u8], now: Timestamp) -> bool {
 }
 
 /// The first certificate of a text, whatever it is.
-pub fn first_of(text: &[u8]) -> Result<CertificateDer<'static>, String> {
-    CertificateDer::from_pem_slice(text).map_err(|_| "the certificate is not valid PEM".to_owned())
+pub fn first_of(text: &[u8]) -> Result<CertificateDer<'static>, CertificateAuthorityError> {
+    CertificateDer::from_pem_slice(text).map_err(|_| CertificateAuthorityError::CertificateNotPem)
 }
 
 /// Reads one or more certificates and checks that all are authorities, each signed by the next.
-fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateAuthorityError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-    let chain = chain.map_err(|_| "the certificate is not valid PEM")?;
+    let chain = chain.map_err(|_| CertificateAuthorityError::CertificateNotPem)?;
     if chain.is_empty() {
-        let swapped = PrivateKeyDer::from_pem_slice(text).is_ok();
-        let hint = if swapped { "it is a private key; are the two swapped?" } else { "it holds none" };
-        return Err(format!("the certificate must be PEM with -----BEGIN CERTIFICATE-----; {hint}"));
+        let is_key = PrivateKeyDer::from_pem_slice(text).is_ok();
+        return Err(if is_key {
+            CertificateAuthorityError::KeyAsCertificate
+        } else {
+            CertificateAuthorityError::CertificateMissing
+        });
     }
     let certificates = chain.iter().map(parsed).collect::<Result<Vec<_>, _>>()?;
     certificates.iter().try_for_each(check_authority)?;
@@ -294,8 +303,7 @@ fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
         if certificate.issuer().as_raw() != signed_by.subject().as_raw()
             || !is_signed_by(certificate, signed_by)
         {
-            let hint = "list the signing certificate first, then its issuer, and so on";
-            return Err(format!("a certificate of the chain is not signed by the next one; {hint}"));
+            return Err(CertificateAuthorityError::BrokenChain);
         }
     }
     Ok(chain)
@@ -310,10 +318,10 @@ fn is_signed_by(certificate: &X509Certificate<'_>, by: &X509Certificate<'_>) -> 
     key.verify(certificate.tbs_certificate.as_ref(), &certificate.signature_value.data).is_ok()
 }
 
-fn check_authority(certificate: &X509Certificate<'_>) -> Result<(), String> {
+fn check_authority(certificate: &X509Certificate<'_>) -> Result<(), CertificateAuthorityError> {
     // Names with several attributes in one part do not survive being written as an issuer.
     if certificate.subject().iter().any(|part| part.iter().count() != 1) {
-        return Err("the certificate's subject has a part with several attributes".to_owned());
+        return Err(CertificateAuthorityError::SubjectWithAttributes);
     }
     let usage = certificate.key_usage().ok().flatten().map(|usage| usage.value);
     let problem = if !certificate.is_ca() {
@@ -325,27 +333,30 @@ fn check_authority(certificate: &X509Certificate<'_>) -> Result<(), String> {
     } else {
         return Ok(());
     };
-    Err(format!("the certificate cannot sign others: {problem}"))
+    Err(CertificateAuthorityError::NotAuthority(problem))
 }
 
-fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
+fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, CertificateAuthorityError> {
     let parsed = X509Certificate::from_der(der);
-    parsed.map(|(_, certificate)| certificate).map_err(|_| "the certificate is not X.509".to_owned())
+    parsed.map(|(_, certificate)| certificate).map_err(|_| CertificateAuthorityError::CertificateNotX509)
 }
 
-fn instant(seconds: i64) -> Result<Timestamp, String> {
-    Timestamp::from_second(seconds).map_err(|_| "the certificate's dates are out of range".to_owned())
+fn instant(seconds: i64) -> Result<Timestamp, CertificateAuthorityError> {
+    Timestamp::from_second(seconds).map_err(|_| CertificateAuthorityError::DatesOutOfRange)
 }
 
 /// From a moment ago on, for a lifetime.
-pub fn validity(now: Timestamp, lifetime: Duration) -> Result<(SystemTime, SystemTime), String> {
-    let start = now.checked_sub(CLOCK_SKEW).map_err(|_| "the time is out of range")?;
-    let end = now.checked_add(lifetime).map_err(|_| "the lifetime ends after the year 9999")?;
+pub fn validity(
+    now: Timestamp,
+    lifetime: Duration,
+) -> Result<(SystemTime, SystemTime), CertificateAuthorityError> {
+    let start = now.checked_sub(CLOCK_SKEW).map_err(|_| CertificateAuthorityError::TimeOutOfRange)?;
+    let end = now.checked_add(lifetime).map_err(|_| CertificateAuthorityError::LifetimeOutOfRange)?;
     Ok((start.into(), end.into()))
 }
 
 /// A URI a certificate can hold.
-pub fn uri(text: &str) -> Result<SanType, String> {
+pub fn uri(text: &str) -> Result<SanType, CertificateAuthorityError> {
     let name = rcgen::string::Ia5String::try_from(text);
-    name.map(SanType::URI).map_err(|_| format!("{text:?} has characters that no certificate can hold"))
+    name.map(SanType::URI).map_err(|_| CertificateAuthorityError::NameUnwritable(text.to_owned()))
 }

@@ -15,6 +15,8 @@ use resources::{
 use serde_json::Value;
 use store::Snapshot;
 
+use super::{SourceError, SourceFileError};
+
 /// No certificate chain is this long; a file that is, is something else.
 const LONGEST_FILE: u64 = 1024 * 1024;
 
@@ -31,17 +33,15 @@ impl Files {
     }
 
     /// Reads an ordinary file; a device or pipe might never end.
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        let folder = self.folder.as_deref().ok_or("files are not read here")?;
-        // The same words whether it is elsewhere or nowhere: others' files are not to be found out about.
-        let path = resolved(folder, path).ok_or_else(|| {
-            format!("there is no such file in {}: put it there (general.dataSourceDir)", folder.display())
-        })?;
-        let cannot = |error: std::io::Error| format!("cannot be read: {error}");
+    fn read(&self, path: &str) -> Result<Vec<u8>, SourceFileError> {
+        let folder = self.folder.as_deref().ok_or(SourceFileError::Forbidden)?;
+        let elsewhere = || SourceFileError::NotInFolder { folder: folder.to_owned() };
+        let path = resolved(folder, path).ok_or_else(elsewhere)?;
+        let cannot = |error: std::io::Error| SourceFileError::Io(error.to_string());
         let file = std::fs::File::open(path).map_err(cannot)?;
         let described = file.metadata().map_err(cannot)?;
         if !described.is_file() || described.len() > LONGEST_FILE {
-            return Err("it is not an ordinary file of at most 1 MiB".to_owned());
+            return Err(SourceFileError::NotOrdinary);
         }
         let mut bytes = Vec::new();
         file.take(LONGEST_FILE).read_to_end(&mut bytes).map_err(cannot)?;
@@ -65,7 +65,7 @@ pub struct Sources<'a> {
 
 impl Sources<'_> {
     /// Reads a file of this machine that a resource names.
-    pub(super) fn file(&self, path: &str) -> Result<Vec<u8>, String> {
+    pub(super) fn file(&self, path: &str) -> Result<Vec<u8>, SourceFileError> {
         let none = Files::default();
         self.files.unwrap_or(&none).read(path)
     }
@@ -83,14 +83,14 @@ pub fn read(
     from: Sources<'_>,
     mesh: &str,
     backend: &CertificateAuthorityBackend,
-    field: &str,
-) -> Result<Vec<u8>, String> {
+    field: &'static str,
+) -> Result<Vec<u8>, SourceError> {
     let source = backend.conf.as_ref().and_then(|conf| conf.get(field));
     let place = |name: &str| source?.get(name)?.as_str().filter(|text| !text.is_empty());
     if let Some(name) = place("secret") {
         let key = Key::new(Kind::Secret, mesh, name);
         let found = from.snapshot.get(&key).and_then(|resource| resource.spec.get::<Secret>());
-        let missing = || format!("conf.{field}.secret: there is no {key}; create it first");
+        let missing = || SourceError::NoSecret { field, secret: Box::new(key.clone()) };
         return found.map(|secret| secret.data.as_bytes().to_vec()).ok_or_else(missing);
     }
     if let Some(text) = place("inlineString") {
@@ -99,11 +99,12 @@ pub fn read(
     if let Some(text) = place("inline") {
         let decoded: Result<SecretBytes, _> = serde_json::from_value(Value::from(text));
         // The decoder's error may quote the text.
-        let not_base64 = |_| format!("conf.{field}.inline must be base64; use inlineString for plain PEM");
+        let not_base64 = |_| SourceError::NotBase64(field);
         return decoded.map(|bytes| bytes.as_bytes().to_vec()).map_err(not_base64);
     }
     if let Some(path) = place("file") {
-        return from.file(path).map_err(|reason| format!("conf.{field}.file: {path:?}: {reason}"));
+        let unread = |cause| SourceError::File { field, path: path.to_owned(), cause };
+        return from.file(path).map_err(unread);
     }
-    Err(format!("conf.{field} says nowhere to read it from; set secret, inline, inlineString or file"))
+    Err(SourceError::NotGiven(field))
 }

@@ -8,6 +8,7 @@ use std::{
 
 use identity::{
     Authority, Error,
+    ca::CertificateAuthorityError,
     workload::{Certificate, CertificateRequest, IssuedCertificate, Issuer},
 };
 use jiff::{Timestamp, ToSpan};
@@ -52,6 +53,10 @@ fn ask(
     issuer.certificate_for(wanted, || Ok(authority.clone()), now, 0.0, whole).unwrap()
 }
 
+fn ill() -> Box<CertificateAuthorityError> {
+    Box::new(CertificateAuthorityError::UnknownType("is ill".to_owned()))
+}
+
 /// Asks an authority that fails, and counts how often it was asked.
 fn ask_broken(
     issuer: &Whole,
@@ -70,7 +75,7 @@ fn ask_broken(
     };
     let fail = || {
         asked.set(asked.get() + 1);
-        Err(Error::Authority { mesh: "default".into(), backend: "ca-1".into(), reason: "is ill".into() })
+        Err(Error::Authority { mesh: "default".into(), backend: "ca-1".into(), reason: ill() })
     };
     issuer.certificate_for(wanted, fail, now, 0.0, whole)
 }
@@ -275,7 +280,7 @@ fn attempts_that_fail_at_the_same_time_count_as_one() {
     let fail = || {
         // Another proxy's attempt fails while this one is under way.
         ask_broken(&issuer, &asked, noon()).unwrap_err();
-        Err(Error::Authority { mesh: "default".into(), backend: "ca-1".into(), reason: "is ill".into() })
+        Err(Error::Authority { mesh: "default".into(), backend: "ca-1".into(), reason: ill() })
     };
     issuer.certificate_for(wanted, fail, noon(), 0.0, whole).unwrap_err();
     assert_eq!(issuer.failure("default", "ca-1").unwrap().attempts, 1);

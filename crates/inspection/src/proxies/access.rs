@@ -4,7 +4,7 @@ mod near_misses;
 
 use api::inspect::access_question::AccessQuestion;
 use contract::access::{Access, AccessAction, AccessCheck, AccessParty, AccessVerdict};
-use plan::access::{self, CallTarget, NamedWorkload};
+use plan::access::{self, AccessQuestionError, CallTarget, NamedWorkload};
 use policy::Effect;
 use resources::{Key, Resource, naming::Kri};
 use store::Snapshot;
@@ -12,13 +12,13 @@ use topology::{DestinationId, MeshSnapshot};
 
 use super::reachability::explained;
 
-/// Answers the question, or says why it makes no sense.
+/// Answers the question.
 pub fn answer(
     snapshot: &Snapshot,
     mesh: &MeshSnapshot,
     question: &AccessQuestion,
     trims: impl Fn(&Resource, &[DestinationId]) -> bool,
-) -> Result<Access, String> {
+) -> Result<Access, AccessQuestionError> {
     let lookup = |key: &Key| snapshot.get(key);
     let from = NamedWorkload::find(&lookup, mesh, &question.from)?;
     let to = CallTarget::find(&lookup, mesh, &question.to)?;

@@ -58,77 +58,110 @@ impl fmt::Display for AdminEndpoint {
     }
 }
 
+/// Reason that a proxy cannot be asked over TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminTlsError {
+    #[error(transparent)]
+    Certificate(#[from] runtime::Error),
+    /// Without the reader's error, which may quote what it read.
+    #[error("the key of the control plane's admin certificate is not PEM")]
+    Key,
+    #[error(transparent)]
+    Refused(#[from] rustls::Error),
+}
+
+/// Reason that an admin interface has not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminRequestError {
+    #[error("no connection within {CONNECT:?}")]
+    ConnectTimeout,
+    #[error("{0}")]
+    Connect(std::io::Error),
+    #[error("TLS: {0}")]
+    Tls(std::io::Error),
+    #[error("no answer within {TOTAL:?}")]
+    AnswerTimeout,
+    #[error("{0}")]
+    Request(http::Error),
+    #[error("{0}")]
+    Exchange(hyper::Error),
+    #[error("{path} was answered with {status}")]
+    Status { path: String, status: StatusCode },
+    #[error("the answer is larger than {MAX_ANSWER} bytes")]
+    TooLarge,
+    #[error("{0}")]
+    Body(Box<dyn std::error::Error + Send + Sync>),
+}
+
 /// Presents `pair`, and trusts what `authority` signed.
-pub fn tls(authority: &str, pair: &CertificateAndKey) -> Result<Arc<ClientConfig>, String> {
-    let refused = |error: rustls::Error| error.to_string();
+pub fn tls(authority: &str, pair: &CertificateAndKey) -> Result<Arc<ClientConfig>, AdminTlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in runtime::tls::certificates(authority).map_err(|error| error.to_string())? {
-        roots.add(certificate).map_err(refused)?;
+    for certificate in runtime::tls::certificates(authority)? {
+        roots.add(certificate)?;
     }
-    let chain = runtime::tls::certificates(&pair.certificate).map_err(|error| error.to_string())?;
-    // The reader's error may quote what it read.
-    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
-        .map_err(|_| "the key of the control plane's admin certificate is not PEM".to_owned())?;
+    let chain = runtime::tls::certificates(&pair.certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(|_| AdminTlsError::Key)?;
     let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(refused)?
+        .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)
-        .map_err(refused)?;
+        .with_client_auth_cert(chain, key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
-/// The body of a successful answer, or why there is none.
-pub async fn get(endpoint: &AdminEndpoint, path: &str) -> Result<Bytes, String> {
+/// Returns the body of a successful answer.
+pub async fn get(endpoint: &AdminEndpoint, path: &str) -> Result<Bytes, AdminRequestError> {
     send(endpoint, Method::GET, path).await
 }
 
 /// The same for what changes something.
-pub async fn post(endpoint: &AdminEndpoint, path: &str) -> Result<Bytes, String> {
+pub async fn post(endpoint: &AdminEndpoint, path: &str) -> Result<Bytes, AdminRequestError> {
     send(endpoint, Method::POST, path).await
 }
 
-async fn send(endpoint: &AdminEndpoint, method: Method, path: &str) -> Result<Bytes, String> {
+async fn send(endpoint: &AdminEndpoint, method: Method, path: &str) -> Result<Bytes, AdminRequestError> {
     let asked = timeout(TOTAL, ask(endpoint, method, path)).await;
-    asked.unwrap_or_else(|_| Err(format!("no answer within {TOTAL:?}")))
+    asked.unwrap_or_else(|_| Err(AdminRequestError::AnswerTimeout))
 }
 
-async fn ask(endpoint: &AdminEndpoint, method: Method, path: &str) -> Result<Bytes, String> {
-    let late = |_| format!("no connection within {CONNECT:?}");
+async fn ask(endpoint: &AdminEndpoint, method: Method, path: &str) -> Result<Bytes, AdminRequestError> {
+    let late = |_| AdminRequestError::ConnectTimeout;
     let stream = timeout(CONNECT, TcpStream::connect(endpoint.socket())).await.map_err(late)?;
-    let stream = stream.map_err(|error| error.to_string())?;
+    let stream = stream.map_err(AdminRequestError::Connect)?;
     match &endpoint.tls {
         None => exchange(stream, endpoint, method, path).await,
         Some(config) => {
             let name = ServerName::IpAddress(endpoint.address.into());
             let handshake = TlsConnector::from(config.clone()).connect(name, stream);
             let stream = timeout(CONNECT, handshake).await.map_err(late)?;
-            exchange(stream.map_err(|error| format!("TLS: {error}"))?, endpoint, method, path).await
+            exchange(stream.map_err(AdminRequestError::Tls)?, endpoint, method, path).await
         }
     }
 }
 
-async fn exchange<S>(stream: S, endpoint: &AdminEndpoint, method: Method, path: &str) -> Result<Bytes, String>
+async fn exchange<S>(
+    stream: S,
+    endpoint: &AdminEndpoint,
+    method: Method,
+    path: &str,
+) -> Result<Bytes, AdminRequestError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let broken = |error: hyper::Error| error.to_string();
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let handshake = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(AdminRequestError::Exchange)?;
     // Ends when the sender and the answer are dropped, whatever happens; errors reach the sender.
     tokio::spawn(connection);
     let request = Request::builder().method(method).uri(path).header(HOST, endpoint.socket().to_string());
-    let request = request.body(Empty::<Bytes>::new());
-    let answer = sender.send_request(request.map_err(|error| error.to_string())?).await.map_err(broken)?;
+    let request = request.body(Empty::<Bytes>::new()).map_err(AdminRequestError::Request)?;
+    let answer = sender.send_request(request).await.map_err(AdminRequestError::Exchange)?;
     if answer.status() != StatusCode::OK {
-        return Err(format!("{path} was answered with {}", answer.status()));
+        return Err(AdminRequestError::Status { path: path.to_owned(), status: answer.status() });
     }
     match Limited::new(answer.into_body(), MAX_ANSWER).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(format!("the answer is larger than {MAX_ANSWER} bytes"))
-        }
-        Err(error) => Err(error.to_string()),
+        Err(error) if error.is::<LengthLimitError>() => Err(AdminRequestError::TooLarge),
+        Err(error) => Err(AdminRequestError::Body(error)),
     }
 }
 

@@ -10,7 +10,10 @@ use contract::reachability::{
     ReachabilityAnswer, ReachabilityChange, ReachabilityCounts, ReachabilityDestination,
     ReachabilityExplanation, ReachabilityMode, ReachabilityReport, ReachabilityVerdict,
 };
-use plan::{Calls, ProxyTraits, access};
+use plan::{
+    Calls, ProxyTraits,
+    access::{self, AccessQuestionError},
+};
 use resources::{Key, Resource, naming::Kri};
 use serving::push::planned;
 use store::Snapshot;
@@ -144,7 +147,10 @@ pub fn of_proxy(
     let sight = ProxyView::of((snapshot, mesh), traits, &mut measure).map_err(unsupported)?;
     let mode = mode(mesh, &sight.dataplane);
     match to {
-        Some(to) => one(&sight, mode, to).map(ProxyReachabilityAnswer::One).map_err(InspectError::NotFound),
+        Some(to) => {
+            let answer = one(&sight, mode, to).map(ProxyReachabilityAnswer::One);
+            answer.map_err(|error| InspectError::NotFound(error.to_string()))
+        }
         None => Ok(ProxyReachabilityAnswer::All(all(&sight, mode))),
     }
 }
@@ -170,7 +176,11 @@ fn all(sight: &ProxyView<'_>, mode: ReachabilityMode) -> ProxyReachability {
     ProxyReachability { kri: sight.kri(), mode, counts, report, destinations, truncated }
 }
 
-fn one(sight: &ProxyView<'_>, mode: ReachabilityMode, to: &str) -> Result<DestinationReachability, String> {
+fn one(
+    sight: &ProxyView<'_>,
+    mode: ReachabilityMode,
+    to: &str,
+) -> Result<DestinationReachability, AccessQuestionError> {
     let found = access::destinations(sight.mesh, to)?;
     let ids: Vec<DestinationId> = found.iter().map(|destination| destination.id.clone()).collect();
     let lookup = |key: &Key| sight.snapshot.get(key);

@@ -9,7 +9,11 @@ use resources::{
     naming::{dns, sni::OfZone},
 };
 
-use crate::{Synced, rights, select::CLUSTER_ID};
+use crate::{
+    Synced,
+    rights::{self, RightsViolation},
+    select::CLUSTER_ID,
+};
 
 /// Role of the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +45,7 @@ impl Role {
     }
 
     /// Checks that a resource of the peer may replace the stored one; the error is the reason against it.
-    pub fn may_replace(&self, stored: &Resource, synced: &Synced) -> Result<(), String> {
+    pub fn may_replace(&self, stored: &Resource, synced: &Synced) -> Result<(), RightsViolation> {
         // A zone that joins has meshes, say, that are the global control plane's from now on.
         let handed_over = || {
             let kind = stored.kind();
@@ -53,16 +57,12 @@ impl Role {
             _ if self.is_theirs(stored) => Ok(()),
             Role::Zone(_) if handed_over() => Ok(()),
             Role::Global(_) if gives_way(stored, &synced.labels) => Ok(()),
-            Role::Zone(zone) => Err(format!(
-                "zone {zone:?} has a resource of its own with this name: delete it there, and this one takes its place"
-            )),
+            Role::Zone(zone) => Err(RightsViolation::NameTakenInZone { zone: zone.to_string() }),
             Role::Global(zone) => Err(match stored.label(labels::ZONE) {
-                Some(other) => {
-                    format!("a resource of zone {other:?} has this name, and it is not zone {zone:?}'s")
+                Some(owner) => {
+                    RightsViolation::NameTakenByZone { owner: owner.to_owned(), zone: zone.to_string() }
                 }
-                None => format!(
-                    "a resource of the global control plane has this name, and it is not zone {zone:?}'s"
-                ),
+                None => RightsViolation::NameTakenByGlobal { zone: zone.to_string() },
             }),
         }
     }
@@ -79,7 +79,7 @@ impl Role {
     }
 
     /// The resource with what only the receiver may say: where it comes from.
-    pub fn pinned(&self, synced: &Synced) -> Result<Synced, String> {
+    pub fn pinned(&self, synced: &Synced) -> Result<Synced, RightsViolation> {
         check_names(&synced.key)?;
         self.check(&synced.key, &synced.labels, &synced.spec)?;
         let mut pinned = synced.clone();
@@ -103,11 +103,11 @@ impl Role {
     }
 
     /// Refuses a stored resource of the peer that is not accepted any more: an older version was less strict.
-    pub fn check_stored(&self, stored: &Resource) -> Result<(), String> {
+    pub fn check_stored(&self, stored: &Resource) -> Result<(), RightsViolation> {
         if self.is_theirs(stored) { self.check(&stored.key, &stored.labels, &stored.spec) } else { Ok(()) }
     }
 
-    fn check(&self, key: &Key, labels: &Labels, spec: &Spec) -> Result<(), String> {
+    fn check(&self, key: &Key, labels: &Labels, spec: &Spec) -> Result<(), RightsViolation> {
         rights::check_labels(labels)?;
         match self {
             Role::Zone(own) => {
@@ -117,7 +117,7 @@ impl Role {
                 let zone = labels.get(labels::ZONE).filter(|zone| of_zones && !zone.is_empty());
                 match zone {
                     Some(zone) if **zone == **own => {
-                        Err(format!("it is zone {own:?}'s own and cannot come from elsewhere"))
+                        Err(RightsViolation::OfReceiver { zone: own.to_string() })
                     }
                     Some(other) => rights::check_effect_elsewhere(spec, labels, other),
                     None => rights::check_of_global(key.kind),
@@ -189,7 +189,7 @@ fn pin_tags(tags: &mut Tags, zone: &str) {
 /// Length that the control plane adds to a mesh's name in the names of the mesh's secrets.
 const AROUND_MESH: usize = 64;
 
-fn check_names(key: &Key) -> Result<(), String> {
+fn check_names(key: &Key) -> Result<(), RightsViolation> {
     let is_valid = |name: &str, longest: usize| {
         let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
         !name.is_empty() && name.len() <= longest && name.bytes().all(known)
@@ -199,10 +199,10 @@ fn check_names(key: &Key) -> Result<(), String> {
         _ => dns::HOSTNAME_MAX,
     };
     if !is_valid(&key.name, longest) {
-        return Err(format!("{:?} is not a name", key.name));
+        return Err(RightsViolation::Name(key.name.to_string()));
     }
     if key.kind.descriptor().scope == Scope::Mesh && !is_valid(&key.mesh, dns::HOSTNAME_MAX) {
-        return Err(format!("{:?} is not the name of a mesh", key.mesh));
+        return Err(RightsViolation::MeshName(key.mesh.to_string()));
     }
     Ok(())
 }

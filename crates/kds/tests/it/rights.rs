@@ -214,7 +214,9 @@ fn a_name_that_an_older_version_gave_away_goes_back_to_its_zone() {
     let name = hashed_name("default", "pay", Some("good"), None);
     let spec = || json!({ "ports": [{ "port": 80, "targetPort": 80 }] });
     let occupied = resource(Kind::MeshService, "default", &name, &FROM_WEST, spec());
-    assert!(Role::Global("west".into()).check_stored(&occupied).unwrap_err().contains("is called"));
+    assert!(
+        Role::Global("west".into()).check_stored(&occupied).unwrap_err().to_string().contains("is called")
+    );
     global.put(occupied);
     let labels = [(labels::DISPLAY_NAME, "pay")];
     let refused =

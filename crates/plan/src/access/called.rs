@@ -5,7 +5,7 @@ use std::sync::Arc;
 use resources::labels;
 use topology::{Destination, DestinationId, MeshSnapshot};
 
-use super::{Lookup, NamedWorkload, Ports, Server, servers};
+use super::{AccessQuestionError, Lookup, NamedWorkload, Ports, Server, servers};
 
 /// Target of calls that a name or an identifier stands for.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl<'a> CallTarget<'a> {
         lookup: Lookup<'a, '_>,
         mesh: &'a MeshSnapshot,
         name: &str,
-    ) -> Result<CallTarget<'a>, String> {
+    ) -> Result<CallTarget<'a>, AccessQuestionError> {
         if let Some(workload) = NamedWorkload::named(lookup, mesh, name) {
             return Ok(CallTarget::Workload(workload));
         }
@@ -58,7 +58,11 @@ impl<'a> CallTarget<'a> {
     }
 
     /// Returns the ports that are called; only `port` if given. The error lists the ports that exist.
-    pub(super) fn at(&self, mesh: &'a MeshSnapshot, port: Option<&str>) -> Result<Ports<'a>, String> {
+    pub(super) fn at(
+        &self,
+        mesh: &'a MeshSnapshot,
+        port: Option<&str>,
+    ) -> Result<Ports<'a>, AccessQuestionError> {
         match self {
             CallTarget::Workload(workload) => {
                 let servers = workload.inbounds(mesh, port)?;
@@ -75,12 +79,13 @@ impl<'a> CallTarget<'a> {
             CallTarget::Destinations { kind, name, ports } => {
                 let destinations = at_port(ports, port).ok_or_else(|| {
                     let known: Vec<String> = ports.iter().map(|port| section(port)).collect();
-                    format!(
-                        "{kind} {name:?} of mesh {:?} is not called at port {:?}; it is at {}",
-                        mesh.name,
-                        port.unwrap_or_default(),
-                        known.join(", ")
-                    )
+                    AccessQuestionError::OtherPorts {
+                        kind,
+                        name: name.clone(),
+                        mesh: mesh.name.clone(),
+                        port: port.unwrap_or_default().to_owned(),
+                        ports: known.join(", "),
+                    }
                 })?;
                 Ok(Ports { servers: None, destinations })
             }

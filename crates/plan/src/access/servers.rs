@@ -22,22 +22,20 @@ use topology::{
     matching::{self, MemberSelector},
 };
 
-use super::{ClientConnection, InboundRequirement, Lookup, MAX_SERVERS};
+use super::{AccessQuestionError, ClientConnection, InboundRequirement, Lookup, MAX_SERVERS};
 
 /// The kinds that a name may mean; the first that exists counts.
 const KINDS: [Kind; 3] = [Kind::MeshService, Kind::MeshMultiZoneService, Kind::MeshExternalService];
 
 /// The destinations that are meant: by identifier, with a port or with all of them, or by name.
-pub fn destinations<'a>(mesh: &'a MeshSnapshot, to: &str) -> Result<Vec<&'a Arc<Destination>>, String> {
+pub fn destinations<'a>(
+    mesh: &'a MeshSnapshot,
+    to: &str,
+) -> Result<Vec<&'a Arc<Destination>>, AccessQuestionError> {
     let named = named(mesh, to);
     let found = if named.is_empty() { tagged(mesh, to) } else { named };
     if found.is_empty() {
-        Err(format!(
-            "mesh {:?} has no destination {to:?}: it is the identifier or the name of a MeshService, a \
-             MeshMultiZoneService or a MeshExternalService, or a {} that a proxy calls",
-            mesh.name,
-            labels::SERVICE
-        ))
+        Err(AccessQuestionError::UnknownDestination { mesh: mesh.name.clone(), name: to.to_owned() })
     } else {
         Ok(found)
     }

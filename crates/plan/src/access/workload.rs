@@ -18,7 +18,7 @@ use topology::{
     matching::{self, MemberSelector},
 };
 
-use super::{ClientConnection, Lookup, Server};
+use super::{AccessQuestionError, ClientConnection, Lookup, Server};
 
 /// The error for a port that does not exist lists at most this many ports that do.
 const MAX_PORTS: usize = 20;
@@ -34,17 +34,18 @@ pub struct NamedWorkload<'a> {
 }
 
 impl<'a> NamedWorkload<'a> {
-    /// The error says what the mesh does not have.
+    /// Finds a workload in a mesh.
     pub fn find(
         lookup: Lookup<'a, '_>,
         mesh: &'a MeshSnapshot,
         name: &str,
-    ) -> Result<NamedWorkload<'a>, String> {
+    ) -> Result<NamedWorkload<'a>, AccessQuestionError> {
         if let Some(named) = NamedWorkload::named(lookup, mesh, name) {
             return Ok(named);
         }
         if lookup(&Key::new(Kind::MeshService, &mesh.name, name)).is_some() {
-            return Err(format!("MeshService {name:?} of mesh {:?} has no Dataplane here", mesh.name));
+            let mesh = mesh.name.clone();
+            return Err(AccessQuestionError::ServiceWithoutDataplane { mesh, name: name.to_owned() });
         }
         let has_tag = |dataplane: &&Arc<Resource>| {
             let services = Client::of_dataplane(dataplane).tags.remove(labels::SERVICE);
@@ -52,12 +53,8 @@ impl<'a> NamedWorkload<'a> {
         };
         let members: Vec<_> = mesh.of_service(name).into_iter().filter(has_tag).collect();
         if members.is_empty() {
-            return Err(format!(
-                "mesh {:?} has no Dataplane and no MeshService of the name {name:?}, and no Dataplane with \
-                 the tag {}={name}",
-                mesh.name,
-                labels::SERVICE
-            ));
+            let mesh = mesh.name.clone();
+            return Err(AccessQuestionError::UnknownWorkload { mesh, name: name.to_owned() });
         }
         Ok(NamedWorkload { kind: labels::SERVICE, name: name.to_owned(), dataplanes: members, service: None })
     }
@@ -102,7 +99,7 @@ impl<'a> NamedWorkload<'a> {
         &self,
         mesh: &MeshSnapshot,
         port: Option<&str>,
-    ) -> Result<Vec<Server<'a>>, String> {
+    ) -> Result<Vec<Server<'a>>, AccessQuestionError> {
         let NamedWorkload { kind, name, .. } = self;
         let mut servers = match &self.service {
             Some((key, service, selector)) => self.behind(mesh, key, service, selector),
@@ -110,19 +107,21 @@ impl<'a> NamedWorkload<'a> {
             None => self.listening(|_| true, &ClientConnection::default()),
         };
         if servers.is_empty() {
-            let reason = "it is a gateway, or none of its inbounds is ready";
-            return Err(format!("{kind} {name:?} of mesh {:?} takes no calls now: {reason}", mesh.name));
+            let mesh = mesh.name.clone();
+            return Err(AccessQuestionError::NoCalls { kind, name: name.clone(), mesh });
         }
         let Some(port) = port else { return Ok(servers) };
         let ports: BTreeSet<String> = servers.iter().map(Server::port).collect();
         servers.retain(|server| server.is_at(port));
         if servers.is_empty() {
             let ports: Vec<String> = ports.into_iter().take(MAX_PORTS).collect();
-            return Err(format!(
-                "{kind} {name:?} of mesh {:?} takes no calls at port {port:?} now; it does at {}",
-                mesh.name,
-                ports.join(", ")
-            ));
+            return Err(AccessQuestionError::NoCallsAtPort {
+                kind,
+                name: name.clone(),
+                mesh: mesh.name.clone(),
+                port: port.to_owned(),
+                ports: ports.join(", "),
+            });
         }
         Ok(servers)
     }

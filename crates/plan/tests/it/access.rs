@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use plan::access::{
-    AccessCheck, AccessDecision, AccessVerdict, CallTarget, NamedWorkload, between, destinations, inbounds,
-    servers,
+    AccessCheck, AccessDecision, AccessQuestionError, AccessVerdict, CallTarget, NamedWorkload, between,
+    destinations, inbounds, servers,
 };
 use resources::{Key, Resource};
 use topology::{AllMeshes, MeshSnapshot, ResourceChange};
@@ -42,11 +42,20 @@ impl World {
         World { mesh: state.mesh("default").unwrap().clone(), stored }
     }
 
-    fn find(&self, name: &str) -> Result<NamedWorkload<'_>, String> {
+    fn find(&self, name: &str) -> Result<NamedWorkload<'_>, AccessQuestionError> {
         NamedWorkload::find(&|key: &Key| self.stored.get(key), &self.mesh, name)
     }
 
     fn between(&self, from: &str, to: &str, port: Option<&str>) -> Result<AccessDecision, String> {
+        self.decided(from, to, port).map_err(|error| error.to_string())
+    }
+
+    fn decided(
+        &self,
+        from: &str,
+        to: &str,
+        port: Option<&str>,
+    ) -> Result<AccessDecision, AccessQuestionError> {
         let lookup = |key: &Key| self.stored.get(key);
         let called = CallTarget::find(&lookup, &self.mesh, to)?;
         between(&lookup, &self.mesh, (&self.find(from)?, &called), port, |_, _| false)
@@ -105,7 +114,12 @@ fn a_destination_is_found_by_name_and_served_by_the_inbounds_of_its_port() {
     assert_eq!(serving.iter().map(|(_, inbound)| inbound.port).collect::<Vec<_>>(), [8080]);
     let (all, truncated) = servers(&lookup, &world.mesh, &ports);
     assert_eq!((all.len(), truncated), (2, false));
-    assert!(destinations(&world.mesh, "nothing").unwrap_err().contains("has no destination \"nothing\""));
+    assert!(
+        destinations(&world.mesh, "nothing")
+            .unwrap_err()
+            .to_string()
+            .contains("has no destination \"nothing\"")
+    );
 }
 
 /// `kv` as a zone sends it to the global control plane, where its proxy is stored under another name.

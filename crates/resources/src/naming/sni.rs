@@ -12,7 +12,7 @@ mod tags;
 
 pub use decode::{DecodedSni, HashedSni, decode};
 pub use hashed::{hashed, sni_name};
-pub use in_resource::{AcceptedSni, Form, Formats, OfZone, Owner, OwnerLocation, accepted};
+pub use in_resource::{AcceptedSni, Form, Formats, OfZone, Owner, OwnerLocation, SniFormatError, accepted};
 pub use of_kri::{from_kri, to_kri, violations};
 pub use tags::{from_tags, to_tags};
 

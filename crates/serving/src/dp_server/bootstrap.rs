@@ -22,7 +22,7 @@ use contract::agent::{
 use http::{HeaderMap, StatusCode, header};
 use plan::{Counting, ProxyKind};
 use resources::{
-    Draft, Key, Kind, Resource, Spec,
+    Draft, Key, Kind, Resource, Spec, Violations,
     format::{self, yaml},
     kinds::dataplane::Dataplane,
     labels,
@@ -32,7 +32,11 @@ use store::Snapshot;
 use tonic::Status;
 
 pub use self::params::Params;
-use super::{ProxyContext, credentials::Credentials, introduction};
+use super::{
+    ProxyContext,
+    credentials::Credentials,
+    introduction::{self, ExceededLimit},
+};
 
 /// Under which name the proxy says which statistics it was started with.
 pub const COUNTED: &str = "statistics";
@@ -210,7 +214,8 @@ fn find_definition(
 
 /// Reads and checks the definition that the agent sent.
 fn own_definition(request: &BootstrapRequest, kind: Kind) -> Result<Draft, BootstrapRefusal> {
-    let draft = read_definition(&request.dataplane_resource, kind).map_err(unprocessable)?;
+    let draft = read_definition(&request.dataplane_resource, kind);
+    let draft = draft.map_err(|error| unprocessable(error.to_string()))?;
     if *draft.key.mesh != *request.mesh || *draft.key.name != *request.name {
         return Err(unprocessable(format!(
             "the definition is {}, but the proxy runs as {:?} in mesh {:?}",
@@ -220,21 +225,40 @@ fn own_definition(request: &BootstrapRequest, kind: Kind) -> Result<Draft, Boots
     Ok(draft)
 }
 
+/// Reason that a proxy's definition of itself is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyDefinitionError {
+    #[error("the {kind} cannot be read: {cause}")]
+    Unreadable { kind: Kind, cause: yaml::Error },
+    #[error("expected one {kind}, found {count} documents")]
+    Count { kind: Kind, count: usize },
+    #[error(transparent)]
+    Format(#[from] format::Error),
+    #[error("expected a {kind}, found {found}")]
+    Kind { kind: Kind, found: Key },
+    #[error("the {kind} is not valid: {violations}")]
+    Invalid { kind: Kind, violations: Violations },
+    #[error(transparent)]
+    Limit(#[from] ExceededLimit),
+}
+
 /// A valid resource of a kind from the YAML or JSON text of a proxy, without the labels that are not the proxy's to
 /// give: others would take its word for where it is and what it is called.
-pub fn read_definition(text: &str, kind: Kind) -> Result<Draft, String> {
-    let documents = yaml::documents(text).map_err(|error| format!("the {kind} cannot be read: {error}"))?;
+pub fn read_definition(text: &str, kind: Kind) -> Result<Draft, ProxyDefinitionError> {
+    let documents = yaml::documents(text);
+    let documents = documents.map_err(|cause| ProxyDefinitionError::Unreadable { kind, cause })?;
     let [document] = <[yaml::Document; 1]>::try_from(documents)
-        .map_err(|documents| format!("expected one {kind}, found {} documents", documents.len()))?;
-    let mut draft = format::parse(document.value).map_err(|error| error.to_string())?.draft;
+        .map_err(|documents| ProxyDefinitionError::Count { kind, count: documents.len() })?;
+    let mut draft = format::parse(document.value)?.draft;
     if draft.kind() != kind {
-        return Err(format!("expected a {kind}, found {}", draft.key));
+        return Err(ProxyDefinitionError::Kind { kind, found: draft.key });
     }
     draft.labels.retain(|name, _| !labels::OF_CONTROL_PLANE.contains(&name.as_str()));
     match draft.validate().into_result() {
-        Ok(()) => introduction::check_definition(&draft).map(|()| draft),
-        Err(violations) => Err(format!("the {kind} is not valid: {violations}")),
+        Ok(()) => introduction::check_definition(&draft)?,
+        Err(violations) => return Err(ProxyDefinitionError::Invalid { kind, violations }),
     }
+    Ok(draft)
 }
 
 /// Statistics that the proxy needs to keep, by the MeshMetrics that select it now; `None` for all.

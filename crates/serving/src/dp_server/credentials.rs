@@ -45,6 +45,30 @@ enum Claims {
     Zone(ZoneToken, Arc<str>),
 }
 
+/// Claim of a token that a proxy does not match.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum ClaimMismatch {
+    #[error("it is for {claim} {wanted:?}, the proxy has {is:?}")]
+    Claim { claim: &'static str, wanted: String, is: String },
+    #[error(
+        "its scope is {scope:?}, and the proxy needs {needed:?}: generate one with 'kumactl generate zone-token --zone \
+         {zone} --scope {needed}'"
+    )]
+    Scope { scope: Vec<String>, needed: &'static str, zone: String },
+    #[error("it is for label {0:?}, which the Dataplane does not have")]
+    LabelMissing(String),
+    #[error("it is for label {label:?} of {allowed:?}, the Dataplane has {value:?}")]
+    Label { label: String, allowed: Vec<String>, value: String },
+    #[error("it is for tag {0:?}, which the Dataplane does not have")]
+    TagMissing(String),
+    #[error("it is for tag {tag:?} of {allowed:?}, the Dataplane has {value:?}")]
+    Tag { tag: String, allowed: Vec<String>, value: String },
+    #[error("the Dataplane has no spec")]
+    NoSpec,
+    #[error("{0} is not a zone proxy")]
+    NoZoneProxy(Key),
+}
+
 /// Verifies the tokens that proxies present. Asynchronous, because some verifiers ask another server.
 #[async_trait]
 pub trait Verifier: Send + Sync + 'static {
@@ -231,7 +255,7 @@ impl Credentials {
     fn allow(&self, proxy: &Key, spec: &Spec, labels: &Labels) -> Result<(), Status> {
         let of_dataplane = |claims: &DataplaneToken| {
             check_name(claims, proxy)?;
-            let dataplane = spec.get::<Dataplane>().ok_or("the Dataplane has no spec")?;
+            let dataplane = spec.get::<Dataplane>().ok_or(ClaimMismatch::NoSpec)?;
             check_dataplane(claims, dataplane, labels)
         };
         let of_zone_proxy = |claims: &ZoneToken, zone: &str| {
@@ -239,7 +263,7 @@ impl Credentials {
             let said = match spec {
                 Spec::ZoneIngress(ingress) => &ingress.zone,
                 Spec::ZoneEgress(egress) => &egress.zone,
-                _ => return Err(format!("{proxy} is not a zone proxy")),
+                _ => return Err(ClaimMismatch::NoZoneProxy(proxy.clone())),
             };
             // Where it does not say, it is in this one.
             if said.is_empty() { Ok(()) } else { same("zone", zone, said) }
@@ -249,8 +273,8 @@ impl Credentials {
 
     fn judge(
         &self,
-        of_dataplane: impl FnOnce(&DataplaneToken) -> Result<(), String>,
-        of_zone_proxy: impl FnOnce(&ZoneToken, &str) -> Result<(), String>,
+        of_dataplane: impl FnOnce(&DataplaneToken) -> Result<(), ClaimMismatch>,
+        of_zone_proxy: impl FnOnce(&ZoneToken, &str) -> Result<(), ClaimMismatch>,
     ) -> Result<(), Status> {
         let Some(verified) = &self.0 else { return Ok(()) };
         let (what, judged) = match &verified.claims {
@@ -291,15 +315,15 @@ fn bound_labels(claims: &DataplaneToken) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// A claim that a token does not make may be anything.
-fn same(what: &str, wanted: &str, is: &str) -> Result<(), String> {
+fn same(claim: &'static str, wanted: &str, is: &str) -> Result<(), ClaimMismatch> {
     if wanted.is_empty() || wanted == is {
         return Ok(());
     }
-    Err(format!("it is for {what} {wanted:?}, the proxy has {is:?}"))
+    Err(ClaimMismatch::Claim { claim, wanted: wanted.to_owned(), is: is.to_owned() })
 }
 
 /// Checks that a zone token allows a zone proxy. The zone of this control plane is where its zone proxies are.
-fn check_zone_proxy(claims: &ZoneToken, kind: Kind, zone: &str) -> Result<(), String> {
+fn check_zone_proxy(claims: &ZoneToken, kind: Kind, zone: &str) -> Result<(), ClaimMismatch> {
     same("zone", &claims.zone, zone)?;
     let needed = match kind {
         Kind::ZoneIngress => "ingress",
@@ -310,27 +334,29 @@ fn check_zone_proxy(claims: &ZoneToken, kind: Kind, zone: &str) -> Result<(), St
     if claims.scope.iter().any(|scope| scope == needed) {
         return Ok(());
     }
-    Err(format!(
-        "its scope is {:?}, and the proxy needs {needed:?}: generate one with 'kumactl generate zone-token --zone \
-         {zone} --scope {needed}'",
-        claims.scope
-    ))
+    Err(ClaimMismatch::Scope { scope: claims.scope.clone(), needed, zone: zone.to_owned() })
 }
 
-fn check_name(claims: &DataplaneToken, proxy: &Key) -> Result<(), String> {
+fn check_name(claims: &DataplaneToken, proxy: &Key) -> Result<(), ClaimMismatch> {
     same("proxy type", &claims.proxy_type, DATAPLANE)?;
     same("name", &claims.name, &proxy.name)?;
     same("mesh", &claims.mesh, &proxy.mesh)
 }
 
-fn check_dataplane(claims: &DataplaneToken, dataplane: &Dataplane, labels: &Labels) -> Result<(), String> {
+fn check_dataplane(
+    claims: &DataplaneToken,
+    dataplane: &Dataplane,
+    labels: &Labels,
+) -> Result<(), ClaimMismatch> {
     let workload = labels.get(labels::WORKLOAD).map(String::as_str).unwrap_or_default();
     same("workload", &claims.workload, workload)?;
     for (label, allowed) in &claims.labels {
         match labels.get(label) {
-            None => return Err(format!("it is for label {label:?}, which the Dataplane does not have")),
+            None => return Err(ClaimMismatch::LabelMissing(label.clone())),
             Some(value) if !allowed.contains(value) => {
-                return Err(format!("it is for label {label:?} of {allowed:?}, the Dataplane has {value:?}"));
+                let label = label.clone();
+                let allowed = allowed.clone();
+                return Err(ClaimMismatch::Label { label, allowed, value: value.clone() });
             }
             Some(_) => {}
         }
@@ -338,10 +364,12 @@ fn check_dataplane(claims: &DataplaneToken, dataplane: &Dataplane, labels: &Labe
     for (tag, allowed) in &claims.tags {
         let values: Vec<&String> = tag_sets(dataplane).filter_map(|tags| tags.get(tag)).collect();
         if values.is_empty() {
-            return Err(format!("it is for tag {tag:?}, which the Dataplane does not have"));
+            return Err(ClaimMismatch::TagMissing(tag.clone()));
         }
         if let Some(other) = values.into_iter().find(|value| !allowed.contains(value)) {
-            return Err(format!("it is for tag {tag:?} of {allowed:?}, the Dataplane has {other:?}"));
+            let tag = tag.clone();
+            let allowed = allowed.clone();
+            return Err(ClaimMismatch::Tag { tag, allowed, value: other.clone() });
         }
     }
     Ok(())

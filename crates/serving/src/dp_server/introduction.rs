@@ -60,9 +60,22 @@ pub fn check_read(node: &Node) -> Result<(), Status> {
     check("node metadata beside the Dataplane", all.saturating_sub(dataplane), MAX_METADATA)
 }
 
+/// Limit of what a proxy tells about itself that is exceeded. The same proxy fails the same way, so the text must not
+/// read like something that passes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the {owner} has {count} {counted}, and the limit is {limit}: make it smaller and start the proxy again"
+)]
+pub struct ExceededLimit {
+    owner: String,
+    count: usize,
+    counted: &'static str,
+    limit: usize,
+}
+
 /// Refuses a Dataplane with too much in it to be stored: what a proxy brings along is copied into services and to
 /// clients.
-pub fn check_definition(definition: &Draft) -> Result<(), String> {
+pub fn check_definition(definition: &Draft) -> Result<(), ExceededLimit> {
     let inbounds = definition.spec.get::<Dataplane>().map_or(&[][..], Dataplane::inbounds);
     check_count("Dataplane", inbounds.len(), "inbounds", MAX_INBOUNDS)?;
     let of_inbound = |inbound: &Inbound| {
@@ -71,16 +84,14 @@ pub fn check_definition(definition: &Draft) -> Result<(), String> {
     inbounds.iter().try_for_each(of_inbound)
 }
 
-/// The same proxy fails the same way, so this must not read like something that passes.
 fn check(what: &str, bytes: usize, limit: usize) -> Result<(), Status> {
-    check_count(what, bytes, "bytes", limit).map_err(Status::invalid_argument)
+    let checked = check_count(what, bytes, "bytes", limit);
+    checked.map_err(|exceeded| Status::invalid_argument(exceeded.to_string()))
 }
 
-fn check_count(what: &str, count: usize, of: &str, limit: usize) -> Result<(), String> {
+fn check_count(owner: &str, count: usize, counted: &'static str, limit: usize) -> Result<(), ExceededLimit> {
     if count <= limit {
         return Ok(());
     }
-    Err(format!(
-        "the {what} has {count} {of}, and the limit is {limit}: make it smaller and start the proxy again"
-    ))
+    Err(ExceededLimit { owner: owner.to_owned(), count, counted, limit })
 }

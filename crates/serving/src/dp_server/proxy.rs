@@ -44,7 +44,8 @@ impl IdentifiedProxy {
         }
         let own_dataplane = match text("dataplane.resource").filter(|resource| !resource.is_empty()) {
             Some(resource) => {
-                Some(bootstrap::read_definition(resource, expected).map_err(Status::invalid_argument)?)
+                let definition = bootstrap::read_definition(resource, expected);
+                Some(definition.map_err(|error| Status::invalid_argument(error.to_string()))?)
             }
             None => None,
         };

@@ -347,7 +347,7 @@ async fn put(context: &Context, stream: ZoneStream, request: Request) -> Result<
     let (request_id, question) = asked.ok_or_else(|| Status::invalid_argument("no question"))?;
     let result = match question {
         Ok(question) => said(context.answer(&parts.headers, question).await?, context.limit),
-        Err(reason) => XdsConfigResult::Error(reason),
+        Err(unreadable) => XdsConfigResult::Error(unreadable.to_string()),
     };
     let (outgoing, frames) = Outgoing::of_answer(false, PATIENCE);
     // The channel has room for one message.

@@ -35,8 +35,17 @@ struct AskedView {
     view: ComputedView,
 }
 
-/// A question with the id that its answer repeats; in words, what is wrong with it.
-pub type Read = (String, Result<AdminQuestion, String>);
+/// Reason that a question cannot be answered.
+#[derive(Debug, thiserror::Error)]
+pub enum UnreadableQuestion {
+    #[error("this control plane does not answer the question: {0}")]
+    View(#[from] serde_json::Error),
+    #[error("{0:?} is no kind of proxy")]
+    Kind(String),
+}
+
+/// A question with the id that its answer repeats.
+pub type Read = (String, Result<AdminQuestion, UnreadableQuestion>);
 
 impl AdminQuestion {
     pub fn stream(&self) -> ZoneStream {
@@ -167,15 +176,14 @@ macro_rules! requests {
 
 requests!(wire::XdsConfigRequest, wire::StatsRequest, wire::ClustersRequest);
 
-fn computed(asked: &wire::XdsConfigRequest) -> Result<AdminQuestion, String> {
-    let AskedView { kind, view } = serde_json::from_str(&asked.view)
-        .map_err(|error| format!("this control plane does not answer the question: {error}"))?;
+fn computed(asked: &wire::XdsConfigRequest) -> Result<AdminQuestion, UnreadableQuestion> {
+    let AskedView { kind, view } = serde_json::from_str(&asked.view)?;
     let about = Key::new(known(&kind)?, &asked.resource_mesh, &asked.resource_name);
     Ok(AdminQuestion { about, view: View::Computed(view) })
 }
 
-fn known(kind: &str) -> Result<Kind, String> {
-    Kind::by_name(kind).ok_or_else(|| format!("{kind:?} is no kind of proxy"))
+fn known(kind: &str) -> Result<Kind, UnreadableQuestion> {
+    Kind::by_name(kind).ok_or_else(|| UnreadableQuestion::Kind(kind.to_owned()))
 }
 
 fn wire_format(format: AdminFormat) -> i32 {

@@ -15,7 +15,7 @@ mod source;
 mod template;
 
 pub use source::{EnvVar, File, InsecureInline, SecretRef, SecureDataSource, SourceType};
-pub use template::SpiffeIdTemplate;
+pub use template::{SpiffeIdTemplate, SpiffeIdTemplateError};
 
 /// The identity of the Dataplanes that it selects.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -51,7 +51,11 @@ impl Position {
 /// Parses a template; functions beyond the builtins must already be registered with it and be named
 /// in `functions`.
 pub(crate) fn compile(template: Template, text: &str, functions: &[&str]) -> Result<Template, CompileError> {
-    let too_much = |message: String| CompileError { message, unknown_function: None, at: None };
+    let too_much = |bound: bounds::ExceededBound| CompileError {
+        message: bound.to_string(),
+        unknown_function: None,
+        at: None,
+    };
     bounds::check_text(text).map_err(too_much)?;
     let unknown = match parse(text) {
         Ok((tree, defines)) => {

@@ -125,7 +125,7 @@ const PLAIN: &[&str] = &[
 pub(crate) fn validate(value: &str, path: &Path, found: &mut Violations) {
     validate_text(value, path, found);
     if let Err(reason) = check(value) {
-        found.add(path, reason);
+        found.add(path, reason.to_string());
     }
 }
 
@@ -136,8 +136,20 @@ pub(crate) fn validate_text(value: &str, path: &Path, found: &mut Violations) {
     found.require(value.len() <= MAX_BYTES, path, format!("must not be longer than {MAX_BYTES} bytes"));
 }
 
-/// Says what Envoy would not take of the operators in a value.
-fn check(value: &str) -> Result<(), String> {
+/// Operator in a value that Envoy would refuse.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum HeaderValueError {
+    #[error(
+        "% begins a command operator of Envoy, such as %REQ(x-name)%, and there is none at {0:?}; write %% for a \
+         percent sign"
+    )]
+    NoOperator(String),
+    #[error("{token:?} cannot be read by Envoy: {reason}")]
+    Operator { token: String, reason: &'static str },
+}
+
+/// Checks the operators in a value as Envoy does.
+fn check(value: &str) -> Result<(), HeaderValueError> {
     let mut rest = value;
     while let Some(at) = rest.find('%') {
         let tail = &rest[at..];
@@ -145,13 +157,8 @@ fn check(value: &str) -> Result<(), String> {
             rest = literal;
             continue;
         }
-        let operator = Operator::read(tail).ok_or_else(|| {
-            let shown: String = tail.chars().take(30).collect();
-            format!(
-                "% begins a command operator of Envoy, such as %REQ(x-name)%, and there is none at {shown:?}; \
-                 write %% for a percent sign"
-            )
-        })?;
+        let none = || HeaderValueError::NoOperator(tail.chars().take(30).collect());
+        let operator = Operator::read(tail).ok_or_else(none)?;
         operator.check()?;
         rest = &tail[operator.token.len()..];
     }
@@ -190,9 +197,9 @@ impl<'a> Operator<'a> {
         (!name.is_empty() && fits).then_some(Operator { token, name, argument, limit })
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), HeaderValueError> {
         let Operator { token, argument, limit, .. } = self;
-        let wrong = |what: &str| Err(format!("{token:?} cannot be read by Envoy: {what}"));
+        let wrong = |reason| Err(HeaderValueError::Operator { token: (*token).to_owned(), reason });
         match OperatorArguments::of(self.name) {
             None => wrong("there is no such operator; write %% for a percent sign"),
             Some(OperatorArguments::Nothing) if !argument.is_empty() || limit.is_some() => {

@@ -8,7 +8,10 @@ use std::collections::BTreeSet;
 use crate::{Path, Violations};
 
 mod class;
+mod error;
 mod names;
+
+use error::RegularExpressionError;
 
 /// RE2's limit for the counts of `{n,m}`, multiplied where one stands inside another.
 const MAX_REPEAT: u64 = 1000;
@@ -22,17 +25,17 @@ pub(crate) fn validate(expression: &str, path: &Path, found: &mut Violations) {
     }
 }
 
-/// Says what RE2 would not take.
-pub(crate) fn check(expression: &str) -> Result<(), String> {
+/// Reads an expression as RE2 does.
+pub(crate) fn check(expression: &str) -> Result<(), RegularExpressionError> {
     let mut parser = Parser { rest: expression.as_bytes(), ..Parser::default() };
     while let Some(byte) = parser.next() {
         parser.token(byte)?;
     }
     if !parser.open.is_empty() {
-        return Err("missing closing )".to_owned());
+        return Err(RegularExpressionError::UnclosedGroup);
     }
     match parser.frame.steps {
-        steps if steps > MAX_STEPS => Err("the expression is too large".to_owned()),
+        steps if steps > MAX_STEPS => Err(RegularExpressionError::TooLarge),
         _ => Ok(()),
     }
 }
@@ -84,7 +87,7 @@ impl<'a> Parser<'a> {
         rest.is_some()
     }
 
-    fn token(&mut self, byte: u8) -> Result<(), String> {
+    fn token(&mut self, byte: u8) -> Result<(), RegularExpressionError> {
         match byte {
             b'(' if self.eat("?") => self.extended_group()?,
             b'(' => self.group(),
@@ -112,22 +115,23 @@ impl<'a> Parser<'a> {
         self.open.push(std::mem::take(&mut self.frame));
     }
 
-    fn close(&mut self) -> Result<(), String> {
-        let outer = self.open.pop().ok_or("unexpected )")?;
+    fn close(&mut self) -> Result<(), RegularExpressionError> {
+        let outer = self.open.pop().ok_or(RegularExpressionError::UnopenedGroup)?;
         let inner = std::mem::replace(&mut self.frame, outer);
         self.frame.push(inner.steps.saturating_add(2), inner.repeats.max(1));
         Ok(())
     }
 
     /// Reads on after `(?`: a group with a name, or flags.
-    fn extended_group(&mut self) -> Result<(), String> {
+    fn extended_group(&mut self) -> Result<(), RegularExpressionError> {
         if self.eat("P<") || (!self.rest.starts_with(b"<=") && !self.rest.starts_with(b"<!") && self.eat("<"))
         {
-            let end = self.rest.iter().position(|&byte| byte == b'>').ok_or("missing > of a group's name")?;
+            let end = self.rest.iter().position(|&byte| byte == b'>');
+            let end = end.ok_or(RegularExpressionError::UnclosedGroupName)?;
             let (name, rest) = self.rest.split_at(end);
             let is_name = !name.is_empty() && name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'_');
             if !is_name || !self.names.insert(name) {
-                return Err(format!("bad name of a group: {:?}", String::from_utf8_lossy(name)));
+                return Err(RegularExpressionError::GroupName(String::from_utf8_lossy(name).into_owned()));
             }
             self.rest = &rest[1..];
             self.group();
@@ -151,8 +155,7 @@ impl<'a> Parser<'a> {
                 _ => break,
             }
         }
-        Err("after (? only the flags i, m, s and U or a name are allowed; lookaround is not supported"
-            .to_owned())
+        Err(RegularExpressionError::Flags)
     }
 
     /// The counts of a repetition; `None` where the brace stands for itself.
@@ -172,14 +175,18 @@ impl<'a> Parser<'a> {
         Some((format!("{{{text}}}"), min, max))
     }
 
-    fn repeat(&mut self, operator: &str, bounds: Option<(u64, Option<u64>)>) -> Result<(), String> {
+    fn repeat(
+        &mut self,
+        operator: &str,
+        bounds: Option<(u64, Option<u64>)>,
+    ) -> Result<(), RegularExpressionError> {
         self.eat("?");
         let frame = &mut self.frame;
         let Some((steps, repeats)) = frame.operand else {
-            return Err(format!("nothing to repeat before {operator}"));
+            return Err(RegularExpressionError::NothingToRepeat(operator.to_owned()));
         };
         if frame.repeated {
-            return Err(format!("{operator} follows another repetition; use a group"));
+            return Err(RegularExpressionError::RepeatedTwice(operator.to_owned()));
         }
         frame.repeated = true;
         let Some((min, max)) = bounds else {
@@ -192,9 +199,7 @@ impl<'a> Parser<'a> {
             || max.is_some_and(|max| max < min)
             || count.max(1).saturating_mul(repeats) > MAX_REPEAT
         {
-            return Err(format!(
-                "bad count {operator}: at most {MAX_REPEAT}, also of repetitions in repetitions"
-            ));
+            return Err(RegularExpressionError::Count(operator.to_owned()));
         }
         let steps = steps.saturating_add(2).saturating_mul(count + 1);
         let repeats = count.max(1) * repeats;
@@ -205,7 +210,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads on after a backslash, outside of a class.
-    fn escape(&mut self) -> Result<(), String> {
+    fn escape(&mut self) -> Result<(), RegularExpressionError> {
         match self.peek() {
             Some(b'A' | b'b' | b'B' | b'z' | b'C') => {
                 self.next();

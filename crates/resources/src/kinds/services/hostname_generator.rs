@@ -186,7 +186,8 @@ fn compile(
 }
 
 fn render(template: Template, data: &HostnameData) -> Result<String, HostnameError> {
-    go_template::render(&template, &data.fields()).map_err(HostnameError::Execute)
+    let rendered = go_template::render(&template, &data.fields());
+    rendered.map_err(|error| HostnameError::Execute(error.to_string()))
 }
 
 fn check_hostname(hostname: String) -> Result<String, HostnameError> {

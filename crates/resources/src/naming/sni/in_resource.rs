@@ -45,19 +45,30 @@ impl Default for Formats {
     }
 }
 
+/// Reason that names are no formats of SNIs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SniFormatError {
+    #[error("{0:?} is no format of SNIs")]
+    Unknown(String),
+    #[error("{0:?} is listed twice")]
+    Twice(String),
+    #[error("at least one format is needed")]
+    None,
+}
+
 impl Formats {
-    /// By their names; an error says what is wrong with them.
-    pub fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Formats, String> {
+    /// Formats by their names.
+    pub fn named<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Formats, SniFormatError> {
         let mut forms = Vec::new();
         for name in names {
             let form = Form::ALL.into_iter().find(|form| form.name() == name);
-            let form = form.ok_or_else(|| format!("{name:?} is no format of SNIs"))?;
+            let form = form.ok_or_else(|| SniFormatError::Unknown(name.to_owned()))?;
             if forms.contains(&form) {
-                return Err(format!("{name:?} is listed twice"));
+                return Err(SniFormatError::Twice(name.to_owned()));
             }
             forms.push(form);
         }
-        if forms.is_empty() { Err("at least one format is needed".to_owned()) } else { Ok(Formats(forms)) }
+        if forms.is_empty() { Err(SniFormatError::None) } else { Ok(Formats(forms)) }
     }
 
     pub fn names(&self) -> impl Iterator<Item = &'static str> {

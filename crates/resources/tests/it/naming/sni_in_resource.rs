@@ -174,7 +174,7 @@ fn clients_dial_a_new_sni_once_zone_proxies_accept_it() {
 #[test]
 fn formats_are_named_once_each() {
     let check = |names: &[&str], expected: &str| {
-        assert_eq!(Formats::named(names.iter().copied()).expect_err(expected), expected);
+        assert_eq!(Formats::named(names.iter().copied()).expect_err(expected).to_string(), expected);
     };
     check(&[], "at least one format is needed");
     check(&["kri", "sha"], r#""sha" is no format of SNIs"#);

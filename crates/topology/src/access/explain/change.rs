@@ -43,7 +43,35 @@ pub enum AccessChange {
     /// Rules deny the client itself: changing them would.
     Edit { denials: Vec<Denial> },
     /// A permission would, and none can be written that is for these servers only.
-    NotOffered { why: String },
+    NotOffered { why: PermissionObstacle },
+}
+
+/// Reason that no permission is offered for a call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PermissionObstacle {
+    #[error(
+        "no rule is about this client, and no permission can name it by its identity: allow it by its tags"
+    )]
+    UnnamedClient,
+    #[error(
+        "a MeshTrafficPermission for this client would allow the call, and none is offered, because no targetRef selects \
+         the {inbounds} inbounds that refuse it without others: give their Dataplanes a label of their own, such as \
+         {label}",
+        label = labels::WORKLOAD
+    )]
+    NoTargetRef { inbounds: usize },
+    #[error("the destination has no server name by which a permission could name it")]
+    NoServerName,
+    /// Servers of another zone, or servers that do not exist yet, without anything that selects them alone.
+    #[error(
+        "a MeshTrafficPermission for this client would allow the call, and none is offered, because it is not known here \
+         how to select the servers and nothing else: {}",
+        .zone.as_ref().map_or_else(
+            || "none of them is there yet".to_owned(),
+            |zone| format!("they are in zone {zone:?}"),
+        )
+    )]
+    UnseenServers { zone: Option<Arc<str>> },
 }
 
 /// Permissions to write.
@@ -78,7 +106,7 @@ impl AccessChange {
                 let sentences: Vec<String> = denials.iter().map(Denial::text).collect();
                 sentences.join("; ")
             }
-            AccessChange::NotOffered { why } => why.clone(),
+            AccessChange::NotOffered { why } => why.to_string(),
         }
     }
 
@@ -244,8 +272,7 @@ pub(super) fn of(
     // A service may have a name that no path of a SPIFFE id is.
     let named = identities.iter().find(|id| id.as_str().parse::<SpiffeId>().is_ok());
     let Some(client) = named else {
-        let why = "no rule is about this client, and no permission can name it by its identity: allow it by its tags";
-        return Some(AccessChange::NotOffered { why: why.to_owned() });
+        return Some(AccessChange::NotOffered { why: PermissionObstacle::UnnamedClient });
     };
     let offering = Offering { call, client, servers, judged: RefCell::default() };
     Some(match offering.for_servers(&open) {
@@ -270,7 +297,10 @@ struct Offering<'a> {
 
 impl Offering<'_> {
     /// The permissions for servers of this zone; for others where there are none. The error says why there are none.
-    fn for_servers(&self, open: &[&RefusingServers<'_, '_>]) -> Result<ProposedPermissions, String> {
+    fn for_servers(
+        &self,
+        open: &[&RefusingServers<'_, '_>],
+    ) -> Result<ProposedPermissions, PermissionObstacle> {
         let has = |group: &RefusingServers<'_, '_>, is: fn(&EnforcementPoint<'_>) -> bool| {
             group.servers.iter().any(|server| is(&server.place))
         };
@@ -299,7 +329,10 @@ impl Offering<'_> {
         Ok(offer)
     }
 
-    fn for_inbounds(&self, groups: &[&RefusingServers<'_, '_>]) -> Result<ProposedPermissions, String> {
+    fn for_inbounds(
+        &self,
+        groups: &[&RefusingServers<'_, '_>],
+    ) -> Result<ProposedPermissions, PermissionObstacle> {
         let places: BTreeSet<targets::InboundId> =
             groups.iter().flat_map(|group| &group.servers).filter_map(|server| place(server)).collect();
         let selectors: Vec<MemberSelector> = self.call.serving.iter().map(|it| it.selector.clone()).collect();
@@ -317,13 +350,7 @@ impl Offering<'_> {
         let served: BTreeSet<&targets::InboundId> =
             choices.iter().flat_map(|choice| &choice.serving).collect();
         if served.len() < places.len() || choices.len() > MAX_PERMISSIONS {
-            return Err(format!(
-                "a MeshTrafficPermission for this client would allow the call, and none is offered, because no targetRef \
-                 selects the {} inbounds that refuse it without others: give their Dataplanes a label of their own, such \
-                 as {}",
-                places.len(),
-                labels::WORKLOAD
-            ));
+            return Err(PermissionObstacle::NoTargetRef { inbounds: places.len() });
         }
         let mut offer = ProposedPermissions::empty(None);
         let mut names = BTreeSet::new();
@@ -338,11 +365,14 @@ impl Offering<'_> {
     }
 
     /// An egress tells destinations apart by the server name alone.
-    fn for_egress(&self, groups: &[&RefusingServers<'_, '_>]) -> Result<ProposedPermissions, String> {
+    fn for_egress(
+        &self,
+        groups: &[&RefusingServers<'_, '_>],
+    ) -> Result<ProposedPermissions, PermissionObstacle> {
         let servers = groups.iter().flat_map(|group| &group.servers);
         let names: BTreeSet<&String> = servers.filter_map(|server| server.server_names.first()).collect();
         if names.is_empty() {
-            return Err("the destination has no server name by which a permission could name it".to_owned());
+            return Err(PermissionObstacle::NoServerName);
         }
         let names: Vec<&String> = names.into_iter().collect();
         let name = policy_names::free(self.call.mesh, &mut BTreeSet::new(), &self.name());
@@ -351,20 +381,20 @@ impl Offering<'_> {
     }
 
     /// Servers that are not known here are named by what chooses them.
-    fn for_unseen(&self) -> Result<ProposedPermissions, String> {
+    fn for_unseen(&self) -> Result<ProposedPermissions, PermissionObstacle> {
         let zone = self.call.serving.iter().find_map(|serving| serving.zone.clone());
         let chosen = self.call.serving.iter().filter(|serving| serving.zone == zone);
         let mut references: Vec<TargetRef> = Vec::new();
         for serving in chosen {
             let Some(reference) = reference(serving) else {
-                return Err(unnamed(&zone));
+                return Err(PermissionObstacle::UnseenServers { zone });
             };
             if !references.contains(&reference) {
                 references.push(reference);
             }
         }
         if references.is_empty() || references.len() > MAX_PERMISSIONS {
-            return Err(unnamed(&zone));
+            return Err(PermissionObstacle::UnseenServers { zone });
         }
         let labels = if zone.is_none() { of_this_zone() } else { Labels::new() };
         let mut offer = ProposedPermissions::empty(zone.clone());
@@ -380,7 +410,7 @@ impl Offering<'_> {
                 besides: &|place| self.beside(place),
             };
             let choice = Choice::selecting(&wanted, &PolicySelector::default(), target);
-            let choice = choice.ok_or_else(|| unnamed(&zone))?;
+            let choice = choice.ok_or_else(|| PermissionObstacle::UnseenServers { zone: zone.clone() })?;
             offer.notes.extend(choice.notes());
             let besides = choice.besides.iter().filter_map(|place| member(self.call.mesh, place));
             offer.besides.extend(besides.filter_map(|(it, inbound)| it.kri(&inbound.section_name())));
@@ -475,17 +505,6 @@ impl ProposedPermissions {
 /// A federated zone takes only what says that it is the zone's; another one takes it as well.
 fn of_this_zone() -> Labels {
     Labels::from([(labels::ORIGIN.to_owned(), labels::ORIGIN_ZONE.to_owned())])
-}
-
-fn unnamed(zone: &Option<Arc<str>>) -> String {
-    let place = match zone {
-        Some(zone) => format!("they are in zone {zone:?}"),
-        None => "none of them is there yet".to_owned(),
-    };
-    format!(
-        "a MeshTrafficPermission for this client would allow the call, and none is offered, because it is not known here \
-         how to select the servers and nothing else: {place}"
-    )
 }
 
 fn place(server: &AskedServer<'_>) -> Option<targets::InboundId> {

@@ -10,16 +10,33 @@ struct Command<'a> {
     limit: Option<&'a str>,
 }
 
-/// Says what is wrong with a format, in Kuma's words.
-pub(super) fn check(format: &str) -> Result<(), String> {
+/// Mistake in a format, in Kuma's words. `token` is the command that has it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum LogFormatError {
+    #[error("expected a command operator to start at position {position}, instead got: {tail:?}")]
+    NoCommand { position: usize, tail: String },
+    #[error("command \"%{command}%\" requires {what}, instead got {token:?}")]
+    Arguments { command: &'static str, what: &'static str, token: String },
+    #[error("command \"%{name}%\" doesn't support arguments or max length constraint, instead got {token:?}")]
+    Unsupported { name: String, token: String },
+    #[error("start time format string contains a newline in {token:?}")]
+    TimeWithNewline { token: String },
+    #[error("more than 1 alternative header specified in {token:?}")]
+    Alternatives { token: String },
+    #[error("header name contains a newline in {token:?}")]
+    HeaderWithNewline { token: String },
+    #[error("length must be an integer, instead got {limit:?} in {token:?}")]
+    Length { limit: String, token: String },
+}
+
+/// Checks a format as Kuma does.
+pub(super) fn check(format: &str) -> Result<(), LogFormatError> {
     let mut rest = format;
     while let Some(at) = rest.find('%') {
         let tail = &rest[at..];
         let Some(command) = Command::read(tail) else {
             let position = format.len() - tail.len() + 1;
-            return Err(format!(
-                "expected a command operator to start at position {position}, instead got: {tail:?}"
-            ));
+            return Err(LogFormatError::NoCommand { position, tail: tail.to_owned() });
         };
         command.check()?;
         rest = &tail[command.token.len()..];
@@ -48,48 +65,47 @@ impl<'a> Command<'a> {
         is_read.then_some(Command { token, name, arguments, limit })
     }
 
-    fn check(&self) -> Result<(), String> {
-        let Command { token, name, .. } = self;
+    fn check(&self) -> Result<(), LogFormatError> {
         let arguments = self.arguments.unwrap_or_default();
-        let needs = |usage: &str, what: &str| {
-            Err(format!("command \"%{name}{usage}%\" requires {what}, instead got {token:?}"))
-        };
-        match *name {
-            "REQ" | "RESP" | "TRAILER" if self.arguments.is_none() => {
-                needs("(X?Y):Z", "a header and optional alternative header names as its arguments")
-            }
+        let token = || self.token.to_owned();
+        let needs = |command, what| Err(LogFormatError::Arguments { command, what, token: token() });
+        let needs_headers =
+            |command| needs(command, "a header and optional alternative header names as its arguments");
+        match self.name {
+            "REQ" if self.arguments.is_none() => needs_headers("REQ(X?Y):Z"),
+            "RESP" if self.arguments.is_none() => needs_headers("RESP(X?Y):Z"),
+            "TRAILER" if self.arguments.is_none() => needs_headers("TRAILER(X?Y):Z"),
             "REQ" | "RESP" | "TRAILER" => self.check_limit().and_then(|()| self.check_headers(arguments)),
-            "DYNAMIC_METADATA" if self.arguments.is_none() => {
-                needs("(NAMESPACE:KEY*):Z", "a filter namespace and optional path as its arguments")
-            }
-            "FILTER_STATE" if arguments.is_empty() => needs("(KEY):Z", "a key as its argument"),
+            "DYNAMIC_METADATA" if self.arguments.is_none() => needs(
+                "DYNAMIC_METADATA(NAMESPACE:KEY*):Z",
+                "a filter namespace and optional path as its arguments",
+            ),
+            "FILTER_STATE" if arguments.is_empty() => needs("FILTER_STATE(KEY):Z", "a key as its argument"),
             "DYNAMIC_METADATA" | "FILTER_STATE" => self.check_limit(),
-            "START_TIME" if has_newline(arguments) => {
-                Err(format!("start time format string contains a newline in {token:?}"))
-            }
+            "START_TIME" if has_newline(arguments) => Err(LogFormatError::TimeWithNewline { token: token() }),
             "START_TIME" => Ok(()),
-            _ if self.arguments.is_some() || self.limit.is_some() => Err(format!(
-                "command \"%{name}%\" doesn't support arguments or max length constraint, instead got {token:?}"
-            )),
+            name if self.arguments.is_some() || self.limit.is_some() => {
+                Err(LogFormatError::Unsupported { name: name.to_owned(), token: token() })
+            }
             _ => Ok(()),
         }
     }
 
-    fn check_headers(&self, headers: &str) -> Result<(), String> {
-        let token = self.token;
+    fn check_headers(&self, headers: &str) -> Result<(), LogFormatError> {
+        let token = || self.token.to_owned();
         if headers.matches('?').count() > 1 {
-            return Err(format!("more than 1 alternative header specified in {token:?}"));
+            return Err(LogFormatError::Alternatives { token: token() });
         }
         if headers.contains(['\0', '\r', '\n']) {
-            return Err(format!("header name contains a newline in {token:?}"));
+            return Err(LogFormatError::HeaderWithNewline { token: token() });
         }
         Ok(())
     }
 
-    fn check_limit(&self) -> Result<(), String> {
+    fn check_limit(&self) -> Result<(), LogFormatError> {
         match self.limit {
             Some(limit) if limit.parse::<i64>().is_err() => {
-                Err(format!("length must be an integer, instead got {limit:?} in {:?}", self.token))
+                Err(LogFormatError::Length { limit: limit.to_owned(), token: self.token.to_owned() })
             }
             _ => Ok(()),
         }
@@ -157,7 +173,7 @@ mod tests {
                  \"%PROTOCOL(a)%\"",
             ),
         ] {
-            assert_eq!(check(format), Err(expect.to_owned()), "{format}");
+            assert_eq!(check(format).map_err(|error| error.to_string()), Err(expect.to_owned()), "{format}");
         }
     }
 }

@@ -7,11 +7,35 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::MeshIdentity;
-use crate::{Labels, Path, Resource, Violations, kinds::go_template, labels, naming::SpiffeId};
+use crate::{
+    Labels, Path, Resource, Violations,
+    kinds::go_template::{self, CompileError},
+    labels,
+    naming::{SpiffeId, spiffe::NotASpiffeId},
+};
 
 const TRUST_DOMAIN: &str = "{{ .Mesh }}.{{ .Zone }}.mesh.local";
 const PATH: &str = "/workload/{{ .Workload }}";
 const PATH_ON_KUBERNETES: &str = "/ns/{{ .Namespace }}/sa/{{ .ServiceAccount }}";
+
+/// Reason that an identity gives no SPIFFE id.
+#[derive(Debug, thiserror::Error)]
+pub enum SpiffeIdTemplateError {
+    #[error("couldn't parse template: {0}")]
+    Parse(String),
+    #[error(transparent)]
+    Render(#[from] TemplateError),
+    #[error("trust domain {domain:?}: {reason}")]
+    TrustDomain { domain: String, reason: NotASpiffeId },
+    #[error("path {path:?}: {reason}")]
+    Path { path: String, reason: NotASpiffeId },
+}
+
+impl From<CompileError> for SpiffeIdTemplateError {
+    fn from(error: CompileError) -> SpiffeIdTemplateError {
+        SpiffeIdTemplateError::Parse(error.message)
+    }
+}
 
 /// The two parts of a SPIFFE id.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,9 +54,9 @@ pub struct SpiffeIdTemplate {
 impl SpiffeIdTemplate {
     pub(super) fn validate(&self, path: &Path, found: &mut Violations) {
         let domain = [("Mesh", "mesh"), ("Zone", "zone")];
-        check_rendered(self.trust_domain.as_deref(), &domain, &path.field("trustDomain"), found, |domain| {
-            let valid = SpiffeId::in_trust_domain(domain, "").map(drop);
-            valid.map_err(|reason| format!("trust domain: {reason}"))
+        let trust_domain = StubbedTemplate { part: "trust domain", stubs: &domain };
+        trust_domain.check(self.trust_domain.as_deref(), &path.field("trustDomain"), found, |domain| {
+            SpiffeId::in_trust_domain(domain, "")
         });
         let parts = [
             ("TrustDomain", "trust-domain"),
@@ -40,47 +64,64 @@ impl SpiffeIdTemplate {
             ("ServiceAccount", "service-account"),
             ("Workload", "workload"),
         ];
-        check_rendered(self.path.as_deref(), &parts, &path.field("path"), found, |path| {
-            let valid = SpiffeId::in_trust_domain("trust-domain", path).map(drop);
-            valid.map_err(|reason| format!("path: {reason}"))
+        let of_path = StubbedTemplate { part: "path", stubs: &parts };
+        of_path.check(self.path.as_deref(), &path.field("path"), found, |path| {
+            SpiffeId::in_trust_domain("trust-domain", path)
         });
     }
 }
 
-/// Renders a template with a word for each thing it can name, because one that gives no SPIFFE id gives none to any
-/// Dataplane.
-fn check_rendered(
-    template: Option<&str>,
-    words: &[(&str, &str)],
-    path: &Path,
-    found: &mut Violations,
-    check: impl Fn(&str) -> Result<(), String>,
-) {
-    let Some(template) = template.filter(|template| !template.is_empty()) else { return };
-    let compiled = compile(template, |_| Some("label".to_owned()));
-    let compiled = compiled.map_err(|message| format!("couldn't parse template: {message}"));
-    let complaint = compiled.and_then(|template| {
-        let rendered = go_template::render(&template, &data(words))
-            .map_err(|message| format!("couldn't render template with stub values: {message}"))?;
-        let invalid =
-            |reason| format!("template renders to {rendered:?} which is not a valid SPIFFE ID {reason}");
-        check(&rendered).map_err(invalid)
-    });
-    if let Err(complaint) = complaint {
-        found.add(path, complaint);
+/// Template of a part of a SPIFFE id, with a word for each thing it can name.
+struct StubbedTemplate<'a> {
+    part: &'static str,
+    stubs: &'a [(&'a str, &'a str)],
+}
+
+impl StubbedTemplate<'_> {
+    /// Renders the template, because one that gives no SPIFFE id gives none to any Dataplane.
+    fn check(
+        &self,
+        template: Option<&str>,
+        path: &Path,
+        found: &mut Violations,
+        id_of: impl Fn(&str) -> Result<SpiffeId, NotASpiffeId>,
+    ) {
+        let Some(template) = template.filter(|template| !template.is_empty()) else { return };
+        let compiled = match compile(template, |_| Some("label".to_owned())) {
+            Ok(compiled) => compiled,
+            Err(error) => return found.add(path, format!("couldn't parse template: {}", error.message)),
+        };
+        let rendered = match go_template::render(&compiled, &data(self.stubs)) {
+            Ok(rendered) => rendered,
+            Err(error) => {
+                return found.add(path, format!("couldn't render template with stub values: {error}"));
+            }
+        };
+        if let Err(reason) = id_of(&rendered) {
+            let part = self.part;
+            found.add(
+                path,
+                format!("template renders to {rendered:?} which is not a valid SPIFFE ID {part}: {reason}"),
+            );
+        }
     }
 }
 
 impl MeshIdentity {
     /// The trust domain of an identity. `local_zone` is for one that was not synchronised from another zone.
-    pub fn trust_domain(&self, identity: &Resource, local_zone: &str) -> Result<String, String> {
+    pub fn trust_domain(
+        &self,
+        identity: &Resource,
+        local_zone: &str,
+    ) -> Result<String, SpiffeIdTemplateError> {
         let given = self.spiffe_id.as_ref().and_then(|templates| templates.trust_domain.as_deref());
         let zone = identity.label(labels::ZONE).filter(|zone| !zone.is_empty()).unwrap_or(local_zone);
         let fields = [("Mesh", identity.mesh()), ("Zone", zone)];
         let domain = render(given.unwrap_or(TRUST_DOMAIN), &fields, identity.labels.clone())?;
-        SpiffeId::in_trust_domain(&domain, "")
-            .map_err(|reason| format!("trust domain {domain:?}: {reason}"))?;
-        Ok(domain)
+        match SpiffeId::in_trust_domain(&domain, "") {
+            Ok(_) => Ok(domain),
+            Err(reason) => Err(SpiffeIdTemplateError::TrustDomain { domain, reason }),
+        }
     }
 
     /// Renders the SPIFFE ID of a Dataplane that has this identity.
@@ -89,7 +130,7 @@ impl MeshIdentity {
         identity: &Resource,
         dataplane: &Resource,
         local_zone: &str,
-    ) -> Result<SpiffeId, String> {
+    ) -> Result<SpiffeId, SpiffeIdTemplateError> {
         let domain = self.trust_domain(identity, local_zone)?;
         let label = |name: &str| dataplane.label(name).unwrap_or_default();
         let fields = [
@@ -99,7 +140,8 @@ impl MeshIdentity {
             ("Workload", label(labels::WORKLOAD)),
         ];
         let path = render(self.path_for(dataplane), &fields, dataplane.labels.clone())?;
-        SpiffeId::in_trust_domain(&domain, &path).map_err(|reason| format!("path {path:?}: {reason}"))
+        let id = SpiffeId::in_trust_domain(&domain, &path);
+        id.map_err(|reason| SpiffeIdTemplateError::Path { path, reason })
     }
 
     /// Explains that a Dataplane cannot have this identity: its path names the workload, and the Dataplane
@@ -133,7 +175,7 @@ impl MeshIdentity {
 fn compile(
     text: &str,
     label: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
-) -> Result<Template, String> {
+) -> Result<Template, CompileError> {
     let template = Template::new("").missing_key(MissingKey::Error).func("label", move |arguments| {
         let [Value::String(name)] = arguments else {
             return Err(TemplateError::Exec("label takes one string, the label's name".into()));
@@ -141,13 +183,12 @@ fn compile(
         let found = label(name).map(|value| Value::String(value.into()));
         found.ok_or_else(|| TemplateError::Exec(format!("label {name} not found")))
     });
-    go_template::compile(template, text, &["label"]).map_err(|error| error.message)
+    go_template::compile(template, text, &["label"])
 }
 
-fn render(text: &str, fields: &[(&str, &str)], labels: Labels) -> Result<String, String> {
-    let template = compile(text, move |name| labels.get(name).cloned());
-    let template = template.map_err(|message| format!("couldn't parse template: {message}"))?;
-    go_template::render(&template, &data(fields))
+fn render(text: &str, fields: &[(&str, &str)], labels: Labels) -> Result<String, SpiffeIdTemplateError> {
+    let template = compile(text, move |name| labels.get(name).cloned())?;
+    Ok(go_template::render(&template, &data(fields))?)
 }
 
 /// The fields that a template names.

@@ -177,7 +177,8 @@ fn spiffe_id(
     let identity = stored(Kind::MeshIdentity, "test-mesh", identity, json!({ "spiffeID": templates }));
     let dataplane = stored(Kind::Dataplane, "test-mesh", dataplane, json!({}));
     let spec = identity.spec.get::<MeshIdentity>().unwrap();
-    spec.spiffe_id(&identity, &dataplane, "test-zone").map(|id| id.to_string())
+    let id = spec.spiffe_id(&identity, &dataplane, "test-zone");
+    id.map(|id| id.to_string()).map_err(|error| error.to_string())
 }
 
 #[test]

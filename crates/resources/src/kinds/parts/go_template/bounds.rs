@@ -27,33 +27,36 @@ const PARENTHESES_MAX: usize = 50;
 /// The functions whose result may be longer than what they are given.
 const BUILDERS: [&str; 6] = ["html", "js", "print", "printf", "println", "urlquery"];
 
+/// Bound that a template exceeds before it is rendered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ExceededBound {
+    #[error("the template has {0} bytes, more than {TEXT_MAX}")]
+    Text(usize),
+    #[error("the template has {0} opening parentheses, more than {PARENTHESES_MAX}")]
+    Parentheses(usize),
+    #[error(
+        "the template takes more than {STEPS_MAX} steps, counting each template again wherever it is called, or \
+         calls itself"
+    )]
+    Steps,
+}
+
 /// Checks what must hold before a template is parsed.
-pub(super) fn check_text(text: &str) -> Result<(), String> {
+pub(super) fn check_text(text: &str) -> Result<(), ExceededBound> {
     if text.len() > TEXT_MAX {
-        return Err(format!("the template has {} bytes, more than {TEXT_MAX}", text.len()));
+        return Err(ExceededBound::Text(text.len()));
     }
     let parentheses = text.bytes().filter(|byte| *byte == b'(').count();
-    if parentheses > PARENTHESES_MAX {
-        Err(format!("the template has {parentheses} opening parentheses, more than {PARENTHESES_MAX}"))
-    } else {
-        Ok(())
-    }
+    if parentheses > PARENTHESES_MAX { Err(ExceededBound::Parentheses(parentheses)) } else { Ok(()) }
 }
 
 /// Checks that a parsed template ends soon.
-pub(super) fn check_steps(tree: &ListNode, defines: &[DefineNode]) -> Result<(), String> {
+pub(super) fn check_steps(tree: &ListNode, defines: &[DefineNode]) -> Result<(), ExceededBound> {
     let mut steps = Steps { bodies: BTreeMap::new(), known: BTreeMap::new() };
     for define in defines {
         steps.bodies.entry(define.name.as_str()).or_default().push(&define.body);
     }
-    if steps.of_list(tree) > STEPS_MAX {
-        Err(format!(
-            "the template takes more than {STEPS_MAX} steps, counting each template again wherever it is called, or \
-             calls itself"
-        ))
-    } else {
-        Ok(())
-    }
+    if steps.of_list(tree) > STEPS_MAX { Err(ExceededBound::Steps) } else { Ok(()) }
 }
 
 struct Steps<'a> {
@@ -127,15 +130,11 @@ fn build(function: &str, arguments: &[Value]) -> Result<String, TemplateError> {
     let calls: String = names.clone().map(|name| format!(" .{name}")).collect();
     let call = Template::new("").parse(&format!("{{{{{function}{calls}}}}}"))?;
     let values = names.zip(arguments).map(|(name, value)| (name.into(), value.clone())).collect();
-    run(&call, &Value::Map(std::sync::Arc::new(values)))
+    render(&call, &Value::Map(std::sync::Arc::new(values)))
 }
 
 /// Renders a template, up to a length.
-pub(crate) fn render(template: &Template, data: &Value) -> Result<String, String> {
-    run(template, data).map_err(|error| error.to_string())
-}
-
-fn run(template: &Template, data: &Value) -> Result<String, TemplateError> {
+pub(crate) fn render(template: &Template, data: &Value) -> Result<String, TemplateError> {
     let mut out = BoundedText { text: String::new(), full: false };
     match template.execute_fmt(&mut out, data) {
         Ok(()) => Ok(out.text),
@@ -172,7 +171,7 @@ mod tests {
         let service = Value::String("backend".into());
         let data = Value::Map(std::sync::Arc::new([("service".into(), service)].into_iter().collect()));
         let template = compile(Template::new(""), text, &[]).map_err(|error| error.message)?;
-        render(&template, &data)
+        render(&template, &data).map_err(|error| error.to_string())
     }
 
     /// Templates that each call the next one so often.

@@ -1,12 +1,12 @@
 //! Classes of characters, and single characters that are written with a backslash.
 
 use super::{
-    Parser,
+    Parser, RegularExpressionError,
     names::{ASCII_CLASSES, UNICODE_GROUPS},
 };
 
 /// Reads a class behind its opening bracket; says how many steps it may take.
-pub(super) fn read(parser: &mut Parser<'_>) -> Result<u64, String> {
+pub(super) fn read(parser: &mut Parser<'_>) -> Result<u64, RegularExpressionError> {
     parser.eat("^");
     let mut steps = 2;
     let mut first = true;
@@ -33,35 +33,35 @@ pub(super) fn read(parser: &mut Parser<'_>) -> Result<u64, String> {
             parser.next();
             let high = one(parser)?;
             if high < low {
-                return Err("a range in [] must not end before it begins".to_owned());
+                return Err(RegularExpressionError::ClassRange);
             }
         }
     }
 }
 
 /// One character of a class.
-fn one(parser: &mut Parser<'_>) -> Result<u8, String> {
+fn one(parser: &mut Parser<'_>) -> Result<u8, RegularExpressionError> {
     match parser.next() {
-        None => Err("missing closing ]".to_owned()),
+        None => Err(RegularExpressionError::UnclosedClass),
         Some(b'\\') => character(parser),
         Some(byte) => Ok(byte),
     }
 }
 
 /// Reads `[:alpha:]` and its like, if it stands here.
-fn ascii_class(parser: &mut Parser<'_>) -> Result<bool, String> {
+fn ascii_class(parser: &mut Parser<'_>) -> Result<bool, RegularExpressionError> {
     let Some(inside) = parser.rest.strip_prefix(b"[:") else { return Ok(false) };
     let Some(end) = inside.windows(2).position(|two| two == b":]") else { return Ok(false) };
     let name = inside[..end].strip_prefix(b"^").unwrap_or(&inside[..end]);
     if !ASCII_CLASSES.iter().any(|known| known.as_bytes() == name) {
-        return Err(format!("unknown class [:{}:]", String::from_utf8_lossy(name)));
+        return Err(RegularExpressionError::UnknownClass(String::from_utf8_lossy(name).into_owned()));
     }
     parser.rest = &inside[end + 2..];
     Ok(true)
 }
 
 /// Reads `\d`, `\pL`, `\p{Greek}` and their like behind the backslash, if one stands here.
-pub(super) fn named(parser: &mut Parser<'_>) -> Result<bool, String> {
+pub(super) fn named(parser: &mut Parser<'_>) -> Result<bool, RegularExpressionError> {
     match parser.peek() {
         Some(b'd' | b'D' | b's' | b'S' | b'w' | b'W') => {
             parser.next();
@@ -71,12 +71,13 @@ pub(super) fn named(parser: &mut Parser<'_>) -> Result<bool, String> {
         _ => return Ok(false),
     };
     let name = if parser.eat("{") {
-        let end = parser.rest.iter().position(|&byte| byte == b'}').ok_or("missing } behind \\p{")?;
-        let (name, rest) = parser.rest.split_at(end);
+        let end = parser.rest.iter().position(|&byte| byte == b'}');
+        let (name, rest) = parser.rest.split_at(end.ok_or(RegularExpressionError::UnclosedBrace('p'))?);
         parser.rest = &rest[1..];
         name
     } else {
-        let (name, rest) = parser.rest.split_at_checked(1).ok_or("missing name behind \\p")?;
+        let name_and_rest = parser.rest.split_at_checked(1);
+        let (name, rest) = name_and_rest.ok_or(RegularExpressionError::NoCharacterGroup)?;
         parser.rest = rest;
         name
     };
@@ -84,18 +85,17 @@ pub(super) fn named(parser: &mut Parser<'_>) -> Result<bool, String> {
     if UNICODE_GROUPS.iter().any(|known| known.as_bytes() == name) {
         Ok(true)
     } else {
-        Err(format!("unknown group of characters \\p{{{}}}", String::from_utf8_lossy(name)))
+        Err(RegularExpressionError::UnknownCharacterGroup(String::from_utf8_lossy(name).into_owned()))
     }
 }
 
 /// Reads one character behind a backslash.
-pub(super) fn character(parser: &mut Parser<'_>) -> Result<u8, String> {
-    let bad = |what: &str| Err(format!("bad escape \\{what}"));
-    let Some(byte) = parser.next() else { return bad("at the end") };
+pub(super) fn character(parser: &mut Parser<'_>) -> Result<u8, RegularExpressionError> {
+    let byte = parser.next().ok_or(RegularExpressionError::EscapeAtEnd)?;
     let octal = |byte: Option<u8>| byte.filter(|byte| (b'0'..=b'7').contains(byte)).map(|byte| byte - b'0');
     match byte {
         b'1'..=b'7' if octal(parser.peek()).is_none() => {
-            bad(&format!("{}: there are no references to groups", char::from(byte)))
+            Err(RegularExpressionError::Reference(char::from(byte)))
         }
         b'0'..=b'7' => {
             let mut code = u32::from(byte - b'0');
@@ -104,7 +104,7 @@ pub(super) fn character(parser: &mut Parser<'_>) -> Result<u8, String> {
                 parser.next();
                 code = code * 8 + u32::from(digit);
             }
-            u8::try_from(code).or_else(|_| bad("of a number above \\377"))
+            u8::try_from(code).map_err(|_| RegularExpressionError::Octal)
         }
         b'x' => hexadecimal(parser),
         b'n' => Ok(b'\n'),
@@ -114,18 +114,19 @@ pub(super) fn character(parser: &mut Parser<'_>) -> Result<u8, String> {
         b'f' => Ok(0x0c),
         b'v' => Ok(0x0b),
         _ if byte.is_ascii_punctuation() || byte == b' ' => Ok(byte),
-        _ => bad(&char::from(byte).to_string()),
+        _ => Err(RegularExpressionError::Escape(char::from(byte))),
     }
 }
 
-fn hexadecimal(parser: &mut Parser<'_>) -> Result<u8, String> {
+fn hexadecimal(parser: &mut Parser<'_>) -> Result<u8, RegularExpressionError> {
     let digits = if parser.eat("{") {
         let end = parser.rest.iter().position(|&byte| byte == b'}');
-        let (digits, rest) = parser.rest.split_at(end.ok_or("missing } behind \\x{")?);
+        let (digits, rest) = parser.rest.split_at(end.ok_or(RegularExpressionError::UnclosedBrace('x'))?);
         parser.rest = &rest[1..];
         digits
     } else {
-        let (digits, rest) = parser.rest.split_at_checked(2).ok_or("\\x needs two digits")?;
+        let digits_and_rest = parser.rest.split_at_checked(2);
+        let (digits, rest) = digits_and_rest.ok_or(RegularExpressionError::HexadecimalDigits)?;
         parser.rest = rest;
         digits
     };
@@ -133,5 +134,5 @@ fn hexadecimal(parser: &mut Parser<'_>) -> Result<u8, String> {
     let plain = !text.is_empty() && text.len() <= 6 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let code = u32::from_str_radix(text, 16).ok().filter(|_| plain);
     let code = code.and_then(|code| u8::try_from(code).ok());
-    code.ok_or_else(|| format!("bad escape \\x{text}: two digits, or {{}} around a number up to ff"))
+    code.ok_or_else(|| RegularExpressionError::Hexadecimal(text.to_owned()))
 }

@@ -1,5 +1,9 @@
 use super::check;
 
+fn reason(expression: &str) -> Option<String> {
+    check(expression).err().map(|error| error.to_string())
+}
+
 #[test]
 fn expressions_that_re2_reads_are_fine() {
     for expression in [
@@ -66,13 +70,13 @@ fn what_re2_does_not_read_is_named() {
         ("[[:nope:]]", "unknown class [:nope:]"),
         (&"(?:abcdefghij){1000}".repeat(10), "the expression is too large"),
     ] {
-        assert_eq!(check(expression), Err(expect.to_owned()), "{expression}");
+        assert_eq!(reason(expression).as_deref(), Some(expect), "{expression}");
     }
     let flags = "after (? only the flags i, m, s and U or a name are allowed; lookaround is not supported";
     for expression in [
         "(?=a)", "(?!a)", "(?<=a)", "(?<!a)", "(?>a)", "(?#a)", "(?x)a", "(?u)a", "(?-)a", "(?s-)a",
         "(?P=n)", "(?",
     ] {
-        assert_eq!(check(expression), Err(flags.to_owned()), "{expression}");
+        assert_eq!(reason(expression).as_deref(), Some(flags), "{expression}");
     }
 }

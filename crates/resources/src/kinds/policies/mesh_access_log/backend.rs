@@ -304,6 +304,6 @@ impl JsonValue {
 
 fn check(text: &str, path: &Path, found: &mut Violations) {
     if let Err(problem) = format::check(text) {
-        found.add(path, problem);
+        found.add(path, problem.to_string());
     }
 }

@@ -105,6 +105,23 @@ pub fn operators_with_arguments() -> impl Iterator<Item = &'static str> {
     [ARGUMENTS, ARGUMENTS_AND_LENGTH].into_iter().flat_map(|list| list.split(' '))
 }
 
+/// Operator that Envoy would refuse.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AccessLogFormatError {
+    #[error("there is no command operator at {0:?}; write %% for a percent sign")]
+    NoOperator(String),
+    #[error("unknown command operator %{0}%")]
+    UnknownOperator(String),
+    #[error("command operator %{0}% needs arguments: %{0}(…)%")]
+    NoArguments(String),
+    #[error("command operator %{0}% needs the name of a header: %{0}(NAME?OTHER)%")]
+    NoHeader(String),
+    #[error("command operator %{0}% takes no arguments")]
+    Arguments(String),
+    #[error("command operator %{0}% takes no length")]
+    Length(String),
+}
+
 /// A piece of a format.
 #[derive(Debug, PartialEq, Eq)]
 enum Piece<'a> {
@@ -122,7 +139,7 @@ struct Operator<'a> {
 }
 
 /// Takes a format apart; the error says where that fails.
-fn pieces(format: &str) -> Result<Vec<Piece<'_>>, String> {
+fn pieces(format: &str) -> Result<Vec<Piece<'_>>, AccessLogFormatError> {
     let mut pieces = Vec::new();
     let mut rest = format;
     while let Some(at) = rest.find('%') {
@@ -133,10 +150,8 @@ fn pieces(format: &str) -> Result<Vec<Piece<'_>>, String> {
             rest = behind;
             continue;
         }
-        let operator = operator(from).ok_or_else(|| {
-            let shown: String = from.chars().take(40).collect();
-            format!("there is no command operator at {shown:?}; write %% for a percent sign")
-        })?;
+        let none = || AccessLogFormatError::NoOperator(from.chars().take(40).collect());
+        let operator = operator(from).ok_or_else(none)?;
         rest = &from[operator.whole.len()..];
         pieces.push(Piece::Operator(operator));
     }
@@ -174,30 +189,28 @@ fn operator(text: &str) -> Option<Operator<'_>> {
 }
 
 /// Checks a format as Envoy would.
-pub fn check(format: &str) -> Result<(), String> {
+pub fn check(format: &str) -> Result<(), AccessLogFormatError> {
     for piece in pieces(format)? {
         let Piece::Operator(Operator { name, arguments, cut, .. }) = piece else { continue };
         let Some(takes) = takes(name) else {
-            return Err(format!("unknown command operator %{name}%"));
+            return Err(AccessLogFormatError::UnknownOperator(name.to_owned()));
         };
         let given = arguments.is_some_and(|arguments| !arguments.is_empty());
         let needed = matches!(takes, OperatorArguments::Arguments | OperatorArguments::ArgumentsAndLength);
         if needed && !given {
-            return Err(format!("command operator %{name}% needs arguments: %{name}(…)%"));
+            return Err(AccessLogFormatError::NoArguments(name.to_owned()));
         }
         let of_header = HEADERS.split(' ').any(|known| known == name);
         if of_header && !arguments.is_some_and(names_headers) {
-            return Err(format!(
-                "command operator %{name}% needs the name of a header: %{name}(NAME?OTHER)%"
-            ));
+            return Err(AccessLogFormatError::NoHeader(name.to_owned()));
         }
         if takes == OperatorArguments::Nothing && arguments.is_some() {
-            return Err(format!("command operator %{name}% takes no arguments"));
+            return Err(AccessLogFormatError::Arguments(name.to_owned()));
         }
         if cut
             && !matches!(takes, OperatorArguments::ArgumentsAndLength | OperatorArguments::OptionalAndLength)
         {
-            return Err(format!("command operator %{name}% takes no length"));
+            return Err(AccessLogFormatError::Length(name.to_owned()));
         }
     }
     Ok(())
@@ -269,7 +282,7 @@ mod tests {
             ("%START_TIME(%Y):5%", "command operator %START_TIME% takes no length"),
             ("%KUMA_MESH(a)%", "command operator %KUMA_MESH% takes no arguments"),
         ] {
-            let said = check(format).unwrap_err();
+            let said = check(format).unwrap_err().to_string();
             assert!(said.starts_with(problem), "{format}: {said}");
         }
     }

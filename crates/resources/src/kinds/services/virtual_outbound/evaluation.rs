@@ -131,7 +131,7 @@ fn evaluate<'a>(
         })
         .collect();
     let values = Value::Map(std::sync::Arc::new(values));
-    go_template::render(template, &values).map_err(EvaluationError::Execute)
+    go_template::render(template, &values).map_err(|error| EvaluationError::Execute(error.to_string()))
 }
 
 fn check_host(host: String) -> Result<String, EvaluationError> {
