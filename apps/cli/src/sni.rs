@@ -10,6 +10,7 @@ use resources::naming::{
     Kri,
     sni::{self, DecodedSni},
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
@@ -18,6 +19,7 @@ use crate::{
     client::Document,
     config::ClientSettings,
     control_planes::pair,
+    document,
     failure::{Failure, Result},
     kri,
     output::{self, PlainOutput},
@@ -118,10 +120,18 @@ impl Decode {
     fn look_up(&self, global: &Global, mesh: &str) -> Result<Option<Document<KnownSni>>> {
         let attempted = "could not ask the control plane for a server name";
         let reply = ClientSettings::load(global)?.client()?.known_sni(mesh, &self.sni)?;
-        let Document { mut sent, read } = reply.document(attempted)?;
-        let first = read.items.into_iter().next();
-        Ok(first.map(|read| Document { sent: sent["items"][0].take(), read }))
+        let Document { sent, read } = reply.document(attempted)?;
+        let sent: SentItems = document::parts(&sent);
+        let first = sent.items.into_iter().zip(read.items).next();
+        Ok(first.map(|(sent, read)| Document { sent, read }))
     }
+}
+
+/// The items of an answer as they were sent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SentItems {
+    items: Vec<Value>,
 }
 
 /// The mesh that a server name says, if it says it in full.

@@ -12,13 +12,11 @@ use std::{collections::BTreeMap, fmt::Display};
 
 use contract::lenient::read_partly;
 use resources::{format::universal::DEFAULT_MESH, superseded};
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{DeserializeOwned, IgnoredAny},
-};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::selector::Tags;
+use crate::document::DocumentHeader;
 
 /// A policy to be translated.
 #[derive(Debug)]
@@ -78,35 +76,18 @@ pub struct LegacyDocument<'a> {
 
 impl<'a> LegacyDocument<'a> {
     pub fn of(document: &'a Value) -> LegacyDocument<'a> {
-        let header: Header = read_partly(document);
-        let mesh =
-            Some(header.mesh).filter(|mesh| !mesh.is_empty()).unwrap_or_else(|| DEFAULT_MESH.to_owned());
-        if header.api_version.is_none() {
-            let Header { r#type: kind, name, .. } = header;
-            return LegacyDocument { kubernetes: false, kind, mesh, name, spec: document };
+        let header = DocumentHeader::of(document);
+        let kubernetes = header.is_kubernetes();
+        let kind = header.kind().to_owned();
+        let DocumentHeader { mesh, name, metadata, .. } = header;
+        LegacyDocument {
+            kubernetes,
+            kind,
+            mesh: if mesh.is_empty() { DEFAULT_MESH.to_owned() } else { mesh },
+            name: if kubernetes { metadata.name } else { name },
+            spec: if kubernetes { document.get("spec").unwrap_or(&Value::Null) } else { document },
         }
-        let Header { kind, metadata: ObjectMetadata { name }, .. } = header;
-        let spec = document.get("spec").unwrap_or(&Value::Null);
-        LegacyDocument { kubernetes: true, kind, mesh, name, spec }
     }
-}
-
-/// Fields of both forms beside the spec.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Header {
-    api_version: Option<IgnoredAny>,
-    r#type: String,
-    kind: String,
-    mesh: String,
-    name: Option<String>,
-    metadata: ObjectMetadata,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ObjectMetadata {
-    name: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
