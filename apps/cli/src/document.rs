@@ -19,6 +19,13 @@ pub fn parts<T: DeserializeOwned + Default>(document: &Value) -> T {
     T::deserialize(document).unwrap_or_default()
 }
 
+/// The items of a list as they were sent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SentItems {
+    pub items: Vec<Value>,
+}
+
 /// Fields that tell a resource, in either form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -57,5 +64,38 @@ impl DocumentHeader {
             self.r#type.as_ref().and_then(Value::as_str)
         };
         named.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_overwritten_keeps_its_place() {
+        let mut document = json!({ "a": 1, "b": null, "c": 3 });
+        overwrite(&mut document, &json!({ "b": 2, "d": 4 }));
+        assert_eq!(document.to_string(), r#"{"a":1,"b":2,"c":3,"d":4}"#);
+        let mut other = json!("no object");
+        overwrite(&mut other, &json!({ "b": 2 }));
+        assert_eq!(other, json!("no object"));
+    }
+
+    #[test]
+    fn parts_are_passed_on_with_null_and_unknown_fields() {
+        let sent = json!({ "items": [{ "next": null, "unknown": [1] }] });
+        assert_eq!(parts::<SentItems>(&sent).items, [json!({ "next": null, "unknown": [1] })]);
+        assert!(parts::<SentItems>(&json!({ "items": "none" })).items.is_empty());
+    }
+
+    #[test]
+    fn the_kind_is_where_the_form_has_it() {
+        let universal = json!({ "type": "Timeout", "kind": "Retry", "name": "a" });
+        assert_eq!(DocumentHeader::of(&universal).kind(), "Timeout");
+        let kubernetes = json!({ "apiVersion": "kuma.io/v1alpha1", "type": "Timeout", "kind": "Retry" });
+        assert_eq!(DocumentHeader::of(&kubernetes).kind(), "Retry");
+        assert_eq!(DocumentHeader::of(&json!({ "type": 5 })).kind(), "");
     }
 }

@@ -10,7 +10,6 @@ use resources::naming::{
     Kri,
     sni::{self, DecodedSni},
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
@@ -19,7 +18,7 @@ use crate::{
     client::Document,
     config::ClientSettings,
     control_planes::pair,
-    document,
+    document::{self, SentItems},
     failure::{Failure, Result},
     kri,
     output::{self, PlainOutput},
@@ -125,13 +124,6 @@ impl Decode {
         let first = sent.items.into_iter().zip(read.items).next();
         Ok(first.map(|(sent, read)| Document { sent, read }))
     }
-}
-
-/// The items of an answer as they were sent.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SentItems {
-    items: Vec<Value>,
 }
 
 /// The mesh that a server name says, if it says it in full.
