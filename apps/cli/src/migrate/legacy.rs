@@ -40,7 +40,7 @@ impl<'a> Legacy<'a> {
         let Selectors { sources, destinations, selectors } = read_partly(spec);
         let name = name.unwrap_or_default();
         let tags = |selectors: Vec<Partly<Selector>>| -> Vec<Tags> {
-            selectors.into_iter().map(|selector| Tags::of(selector.0.matched)).collect()
+            selectors.into_iter().map(|selector| selector.0.matched).collect()
         };
         Some(Legacy {
             kind,
@@ -102,7 +102,7 @@ struct Selectors {
 #[serde(default)]
 struct Selector {
     #[serde(rename = "match")]
-    matched: TagValues,
+    matched: Tags,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -127,7 +127,7 @@ impl<T: Serialize> Serialize for Partly<T> {
     }
 }
 
-/// Tags by name, as selectors and destinations have them.
+/// Tags by name.
 pub type TagValues = BTreeMap<String, String>;
 
 /// The fields of a part that are given, under the names of its successor.

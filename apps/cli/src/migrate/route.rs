@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     callers::{NewHeader, NewHeaders},
     legacy::{
-        Legacy, Partly, TagValues, Translation, given,
+        Legacy, Partly, Translation, given,
         route::{
             HeaderChanges, HttpRoute, LoadBalancer, RequestChanges, RequestMatch, RouteConf, RouteShare,
             TextMatch,
@@ -25,7 +25,7 @@ pub fn translate(legacy: &Legacy<'_>) -> Translation {
     let mut made = Translation::default();
     let RouteConf { destination, split, http, load_balancer } = legacy.conf();
     let everywhere = legacy.destinations.iter().all(Tags::is_everything);
-    let leads_to_itself = Tags::of(destination.clone()).is_everything() && split.is_none();
+    let leads_to_itself = destination.is_everything() && split.is_none();
     if everywhere && http.is_empty() && leads_to_itself && !says_something(&load_balancer) {
         made.note("it sends everything where it is sent anyway, which needs no policy");
         return made;
@@ -79,15 +79,14 @@ pub fn translate(legacy: &Legacy<'_>) -> Translation {
 
 /// Backends of traffic; `None` for whatever was called.
 fn backends(
-    destination: TagValues,
+    destination: Tags,
     split: Option<Vec<Partly<RouteShare>>>,
     made: &mut Translation,
 ) -> Option<Vec<WeightedBackend>> {
     let split = split.into_iter().flatten();
-    let mut shares: Vec<_> =
-        split.map(|Partly(share)| (Tags::of(share.destination), Some(share.weight))).collect();
+    let mut shares: Vec<_> = split.map(|Partly(share)| (share.destination, Some(share.weight))).collect();
     if shares.is_empty() {
-        shares.push((Tags::of(destination), None));
+        shares.push((destination, None));
     }
     if let [(only, _)] = &shares[..]
         && only.is_everything()

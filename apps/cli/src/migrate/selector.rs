@@ -6,7 +6,7 @@ use resources::{
     kinds::target_ref::{ProxyType, TargetRef, TargetRefKind},
     labels,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::legacy::TagValues;
@@ -14,7 +14,8 @@ use super::legacy::TagValues;
 const ANY: &str = "*";
 
 /// The tags that a selector asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "TagValues")]
 pub struct Tags {
     /// `None` for every service.
     pub service: Option<String>,
@@ -61,12 +62,14 @@ pub struct WeightedBackend {
     weight: Option<Value>,
 }
 
-impl Tags {
-    pub fn of(mut others: TagValues) -> Tags {
+impl From<TagValues> for Tags {
+    fn from(mut others: TagValues) -> Tags {
         let service = others.remove(labels::SERVICE).filter(|service| service != ANY);
         Tags { service, others }
     }
+}
 
+impl Tags {
     pub fn is_everything(&self) -> bool {
         self.service.is_none() && self.others.is_empty()
     }

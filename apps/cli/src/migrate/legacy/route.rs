@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Partly, TagValues, callers::LegacyHeader};
+use super::{Partly, Tags, callers::LegacyHeader};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteConf {
-    pub destination: TagValues,
+    pub destination: Tags,
     pub split: Option<Vec<Partly<RouteShare>>>,
     pub http: Vec<Partly<HttpRoute>>,
     pub load_balancer: LoadBalancer,
@@ -18,7 +18,7 @@ pub struct RouteConf {
 #[serde(default)]
 pub struct RouteShare {
     pub weight: Value,
-    pub destination: TagValues,
+    pub destination: Tags,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -27,7 +27,7 @@ pub struct HttpRoute {
     #[serde(rename = "match")]
     pub matched: RequestMatch,
     pub modify: RequestChanges,
-    pub destination: TagValues,
+    pub destination: Tags,
     pub split: Option<Vec<Partly<RouteShare>>>,
 }
 
