@@ -26,6 +26,7 @@ use crate::{
     cli::Global,
     client::ApiClient,
     config::ClientSettings,
+    document::overwrite,
     failure::{Failure, Result},
     output::{self, OutputFormat},
     target::NamedResource,
@@ -220,11 +221,10 @@ impl Apply {
 impl AppliedResource {
     fn to_json(&self) -> Value {
         let Key { kind, mesh, name } = &self.key;
-        let mut outcome = json!({
-            "type": kind.name(), "mesh": mesh.as_ref(), "name": name.as_ref(), "action": self.action.word(),
-        });
+        let action = self.action.word();
+        let mut outcome = json!({ "type": kind.name(), "mesh": &**mesh, "name": &**name, "action": action });
         if let Some(proxies) = self.selects {
-            outcome["selects"] = proxies.into();
+            overwrite(&mut outcome, &json!({ "selects": proxies }));
         }
         outcome
     }

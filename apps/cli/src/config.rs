@@ -95,6 +95,10 @@ pub struct Header {
 }
 
 impl Config {
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
     fn with_default_control_plane() -> Config {
         let api_server = ApiServer { url: DEFAULT_URL.to_owned(), ..ApiServer::default() };
         Config {
@@ -197,12 +201,8 @@ impl ClientSettings {
         let Some(path) = &self.path else {
             return Err(Failure::invalid("--no-config leaves no configuration file to write to"));
         };
-        write_private(path, &yaml::to_string(&self.to_json()))
+        write_private(path, &yaml::to_string(&self.config.to_json()))
             .map_err(|error| Failure::failed(format!("writing configuration {}: {error}", path.display())))
-    }
-
-    pub fn to_json(&self) -> Value {
-        serde_json::to_value(&self.config).unwrap_or_default()
     }
 }
 

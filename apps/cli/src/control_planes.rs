@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     client::ApiClient,
-    config::{ApiServer, ClientSettings, Coordinates, Header, NamedContext, NamedControlPlane},
+    config::{ApiServer, ClientSettings, Config, Coordinates, Header, NamedContext, NamedControlPlane},
     failure::{Failure, Result},
     output::{self, Output, OutputFormat},
     terminal,
@@ -32,21 +32,20 @@ pub struct View {
 
 impl View {
     pub fn run(&self, settings: &ClientSettings) -> Result<()> {
-        let mut shown = settings.to_json();
+        let mut config = settings.config.clone();
         if !self.show_secrets {
-            hide_secrets(&mut shown);
+            hide_secrets(&mut config);
         }
+        let shown = config.to_json();
         let text = if self.format == "json" { output::json(&shown) } else { output::yaml(&shown) };
         Ok(terminal::data(&text)?)
     }
 }
 
-fn hide_secrets(config: &mut Value) {
-    for control_plane in config["controlPlanes"].as_array_mut().into_iter().flatten() {
-        let server = &mut control_plane["coordinates"]["apiServer"];
-        if let Some(conf) = server.get_mut("authConf").and_then(Value::as_object_mut) {
-            conf.values_mut().for_each(|value| *value = "*****".into());
-        }
+fn hide_secrets(config: &mut Config) {
+    for control_plane in &mut config.control_planes {
+        let conf = &mut control_plane.coordinates.api_server.auth_conf;
+        conf.values_mut().for_each(|value| *value = "*****".to_owned());
     }
 }
 

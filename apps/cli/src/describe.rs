@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use crate::{
     cell::{self, Column, ago, line, since},
     client::ApiClient,
+    document::{SentItems, parts},
     failure::{Failure, Result},
     insight,
     output::{self, PlainOutput},
@@ -244,8 +245,7 @@ fn findings(client: &ApiClient, kind: &Type, mesh: &str, resource: &Metadata) ->
         return Ok(Findings { sent: json!([]), read: Vec::new() });
     };
     let found = client.findings_about(about, kri)?.document("findings")?;
-    let mut sent = found.sent;
-    Ok(Findings { sent: sent.get_mut("items").map(Value::take).unwrap_or_default(), read: found.read.items })
+    Ok(Findings { sent: parts::<SentItems>(&found.sent).items.into(), read: found.read.items })
 }
 
 impl Description {

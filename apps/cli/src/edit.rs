@@ -13,6 +13,7 @@ use std::{
 use clap::Args;
 use contract::{lenient::read_partly, resource::Written};
 use resources::format::{self, keys, yaml};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -20,6 +21,7 @@ use crate::{
     bounded,
     cell::line,
     client::{ApiClient, ApiResponse},
+    document,
     failure::{Failure, Result},
     target::OneResource,
     terminal,
@@ -223,6 +225,15 @@ enum EditResult {
     Refused(String),
 }
 
+/// Fields that tell which resource it is, as they are written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ImmutableFields {
+    r#type: Value,
+    mesh: Value,
+    name: Value,
+}
+
 /// Reads what was saved, or says what is wrong with it.
 fn parse(kind: &Type, original: &Value, text: &str) -> std::result::Result<Value, String> {
     let mut documents = yaml::documents(text).map_err(|error| error.to_string())?;
@@ -230,9 +241,15 @@ fn parse(kind: &Type, original: &Value, text: &str) -> std::result::Result<Value
         (Some(document), true) => document.value,
         _ => return Err("expected one YAML document".to_owned()),
     };
-    for field in ["type", "mesh", "name"] {
-        if edited[field] != original[field] {
-            return Err(format!("{field}: is immutable: expected {}", original[field]));
+    let before: ImmutableFields = document::parts(original);
+    let after: ImmutableFields = document::parts(&edited);
+    for (field, before, after) in [
+        ("type", before.r#type, after.r#type),
+        ("mesh", before.mesh, after.mesh),
+        ("name", before.name, after.name),
+    ] {
+        if after != before {
+            return Err(format!("{field}: is immutable: expected {before}"));
         }
     }
     // A type that this client does not know is for the control plane to judge.

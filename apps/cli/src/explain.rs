@@ -3,8 +3,9 @@
 mod schema;
 
 use clap::Args;
-use schema::{Field, Schemas};
-use serde_json::{Value, json};
+use schema::{Field, FieldDescription, Schemas};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::{
     client::ApiClient,
@@ -67,13 +68,21 @@ impl Explain {
             field = found.ok_or_else(|| unknown(&kind.name, &way, step, &below))?;
             way.push(step.to_owned());
         }
-        let value = schemas.describe(&field, self.recursive);
-        let mut shown = json!({ "type": kind.name, "field": way.join(".") });
-        if let (Some(all), Value::Object(fields)) = (shown.as_object_mut(), value) {
-            all.extend(fields.into_iter().filter(|(key, _)| key != "name"));
-        }
-        self.output.show(&shown, || text(&shown, self.recursive))
+        let about = schemas.describe(&field, self.recursive);
+        let about = Explained { r#type: kind.name.clone(), field: way.join("."), about };
+        let shown = serde_json::to_value(&about).unwrap_or_default();
+        self.output.show(&shown, || text(&about, self.recursive))
     }
+}
+
+/// A field of a type.
+#[derive(Debug, Serialize)]
+struct Explained {
+    r#type: String,
+    /// The path to it; empty for the resource as a whole.
+    field: String,
+    #[serde(flatten)]
+    about: FieldDescription,
 }
 
 fn unknown(kind: &str, way: &[String], step: &str, below: &[Field]) -> Failure {
@@ -86,45 +95,44 @@ fn unknown(kind: &str, way: &[String], step: &str, below: &[Field]) -> Failure {
 }
 
 /// The way people read it.
-fn text(shown: &Value, recursive: bool) -> String {
-    let word = |field: &str| shown[field].as_str().unwrap_or_default();
-    let mut out = format!("TYPE:   {}\n", word("type"));
-    if !word("field").is_empty() {
-        out.push_str(&format!("FIELD:  {} <{}>{}\n", word("field"), word("valueType"), marks(shown)));
+fn text(shown: &Explained, recursive: bool) -> String {
+    let Explained { r#type, field, about } = shown;
+    let mut out = format!("TYPE:   {type}\n");
+    if !field.is_empty() {
+        out.push_str(&format!("FIELD:  {field} <{}>{}\n", about.value_type, marks(about)));
     }
-    let description = word("description");
-    if !description.is_empty() {
+    if let Some(description) = &about.description {
         out.push_str(&format!("\n{}", wrapped(description, "")));
     }
-    for line in limits(shown) {
+    for line in limits(about) {
         out.push_str(&format!("\n{}", wrapped(&line, "")));
     }
-    let fields = shown["fields"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if !fields.is_empty() {
+    if !about.fields.is_empty() {
         out.push_str("\nFIELDS:\n");
-        for field in fields {
+        for field in &about.fields {
             if recursive { tree(field, 1, &mut out) } else { paragraph(field, &mut out) }
         }
     }
     out
 }
 
-fn head(field: &Value) -> String {
-    let word = |key: &str| field[key].as_str().unwrap_or_default();
-    format!("{} <{}>{}", word("name"), word("valueType"), marks(field))
+fn head(field: &FieldDescription) -> String {
+    format!("{} <{}>{}", field.name.as_deref().unwrap_or_default(), field.value_type, marks(field))
 }
 
-fn marks(field: &Value) -> &'static str {
-    match (field["required"] == true, field["readOnly"] == true) {
-        (true, _) => " required",
-        (_, true) => " set by the control plane",
-        _ => "",
+fn marks(field: &FieldDescription) -> &'static str {
+    if field.required {
+        " required"
+    } else if field.read_only {
+        " set by the control plane"
+    } else {
+        ""
     }
 }
 
-fn paragraph(field: &Value, out: &mut String) {
+fn paragraph(field: &FieldDescription, out: &mut String) {
     out.push_str(&format!("  {}\n", head(field)));
-    if let Some(description) = field["description"].as_str() {
+    if let Some(description) = &field.description {
         out.push_str(&wrapped(description, "    "));
     }
     for line in limits(field) {
@@ -132,26 +140,27 @@ fn paragraph(field: &Value, out: &mut String) {
     }
 }
 
-fn tree(field: &Value, depth: usize, out: &mut String) {
+fn tree(field: &FieldDescription, depth: usize, out: &mut String) {
     out.push_str(&format!("{}{}\n", "  ".repeat(depth), head(field)));
-    for below in field["fields"].as_array().into_iter().flatten() {
+    for below in &field.fields {
         tree(below, depth + 1, out);
     }
 }
 
 /// Further facts about a field's value, a line each.
-fn limits(field: &Value) -> Vec<String> {
+fn limits(field: &FieldDescription) -> Vec<String> {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut lines = Vec::new();
-    if let Some(values) = field["enum"].as_array() {
+    if let Some(values) = &field.r#enum {
         lines.push(format!("One of: {}", values.iter().map(plain).collect::<Vec<_>>().join(", ")));
     }
-    for (key, label) in
-        [("default", "Default"), ("minimum", "Minimum"), ("maximum", "Maximum"), ("pattern", "Pattern")]
-    {
-        if let Some(value) = field.get(key) {
-            lines.push(format!("{label}: {}", plain(value)));
-        }
+    for (label, value) in [
+        ("Default", &field.default),
+        ("Minimum", &field.minimum),
+        ("Maximum", &field.maximum),
+        ("Pattern", &field.pattern),
+    ] {
+        lines.extend(value.iter().map(|value| format!("{label}: {}", plain(value))));
     }
     lines
 }

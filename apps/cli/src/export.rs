@@ -5,13 +5,14 @@ mod mesh;
 use std::collections::HashSet;
 
 use clap::{Args, ValueEnum};
-use contract::index::ResourceType;
+use contract::{index::ResourceType, lenient::read_partly, resource::Metadata};
 use resources::Kind;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    cell::{self, line, lines},
+    cell::{line, lines},
     client::{ApiClient, query_value},
+    document::{DocumentHeader, overwrite},
     failure::{Failure, Result},
     kuma_kinds, output, pages, terminal,
     types::Type,
@@ -93,7 +94,7 @@ impl Export {
         let mut last = Vec::new();
         for served in &types {
             for item in lists.items(&served.kind, &meshes)? {
-                let name = cell::text(&item["name"]);
+                let name = line(&read_partly::<Metadata>(&item).name);
                 let is_global_secret = served.kind.kind == Some(Kind::GlobalSecret);
                 if is_global_secret && NOT_SHARED.contains(&name.as_str()) {
                     continue;
@@ -168,12 +169,13 @@ impl Export {
 
     /// The object in its Kubernetes form, unless another cluster has no place for it.
     fn object(&self, client: &ApiClient, kind: &Type, item: &Value) -> Result<Option<Value>> {
-        let mesh = cell::text(&item["mesh"]);
-        let name = cell::text(&item["name"]);
+        let metadata: Metadata = read_partly(item);
+        let mesh = line(&metadata.mesh);
+        let name = line(&metadata.name);
         let path = format!("{}?format={}", kind.item(&mesh, &name), query_value("kubernetes"));
         let attempted = format!("could not read {} in its Kubernetes form", kind.describe(&mesh, &name));
         let mut object = client.get(&path)?.json(&attempted)?;
-        let namespace = object["metadata"]["namespace"].as_str();
+        let namespace = DocumentHeader::of(&object).metadata.namespace;
         let is_elsewhere = namespace.is_some_and(|namespace| namespace != self.system_namespace);
         if self.profile != Profile::All && is_elsewhere {
             return Ok(None);
@@ -188,7 +190,7 @@ impl Export {
             }
         }
         if kind.kind == Some(Kind::Mesh) {
-            object["spec"] = mesh::spec(item);
+            overwrite(&mut object, &json!({ "spec": mesh::spec(item) }));
         }
         Ok(Some(object))
     }
@@ -223,8 +225,8 @@ impl Lists<'_> {
         }
         let mut items = Vec::new();
         for mesh in meshes {
-            let name = mesh["name"].as_str().ok_or_else(|| Failure::failed("a mesh has no name"))?;
-            items.extend(self.all(&kind.collection(Some(name)))?);
+            let name = DocumentHeader::of(mesh).name.ok_or_else(|| Failure::failed("a mesh has no name"))?;
+            items.extend(self.all(&kind.collection(Some(&name)))?);
         }
         Ok(items)
     }

@@ -20,6 +20,7 @@ mod control_planes;
 mod delete;
 mod describe;
 mod diff;
+mod document;
 mod edit;
 mod examples;
 mod explain;

@@ -1,11 +1,11 @@
 //! `migrate policies`: what Kuma's policies from before `targetRef` become. `migrate permissions`: a whole mesh.
 
+mod callers;
+mod calls;
 mod legacy;
 mod meshes;
 mod observability;
-mod permission;
 mod permissions;
-mod resilience;
 mod route;
 mod selector;
 mod services;
@@ -95,16 +95,16 @@ impl Policies {
 }
 
 /// Translates a policy into specs with their types.
-fn translate(legacy: &Legacy<'_>, meshes: &mut Meshes<'_>) -> Translation {
+fn translate(legacy: &Legacy<'_>, meshes: &mut Meshes) -> Translation {
     match legacy.kind {
-        "TrafficPermission" => permission::translate(legacy),
-        "FaultInjection" => permission::fault_injection(legacy),
-        "RateLimit" => permission::rate_limit(legacy),
+        "TrafficPermission" => callers::translate(legacy),
+        "FaultInjection" => callers::fault_injection(legacy),
+        "RateLimit" => callers::rate_limit(legacy),
         "TrafficRoute" => route::translate(legacy),
-        "Timeout" => resilience::timeout(legacy),
-        "Retry" => resilience::retry(legacy),
-        "CircuitBreaker" => resilience::circuit_breaker(legacy),
-        "HealthCheck" => resilience::health_check(legacy),
+        "Timeout" => calls::timeout(legacy),
+        "Retry" => calls::retry(legacy),
+        "CircuitBreaker" => calls::circuit_breaker(legacy),
+        "HealthCheck" => calls::health_check(legacy),
         "ExternalService" => services::external(legacy),
         "ProxyTemplate" => services::proxy_template(legacy),
         "TrafficLog" => observability::traffic_log(legacy, meshes),
@@ -125,7 +125,7 @@ fn checked(legacy: &Legacy<'_>, policies: Vec<(&'static str, Value)>) -> (Vec<Va
     let mut count = 0;
     for (kind, spec) in &policies {
         count += 1;
-        let name = if several(kind) { format!("{}-{count}", legacy.name) } else { legacy.name.to_owned() };
+        let name = if several(kind) { format!("{}-{count}", legacy.name) } else { legacy.name.clone() };
         let resource = resource(legacy, kind, &name, spec.clone());
         match format::parse(resource.clone()) {
             Ok(parsed) => {

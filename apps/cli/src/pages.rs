@@ -1,6 +1,7 @@
 //! Lists of the REST API come in pages; this reads one, or all of them.
 
-use serde::de::DeserializeOwned;
+use contract::lenient::read_partly;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
@@ -58,6 +59,15 @@ impl ListedItems {
     }
 }
 
+/// The fields of a page beside its items.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PageEnd {
+    /// A link, if there is another page.
+    next: Option<Value>,
+    total: Option<u64>,
+}
+
 /// A list, and how it is read.
 pub struct PagedList<'a> {
     pub path: &'a str,
@@ -99,9 +109,10 @@ impl<'a> PagedList<'a> {
             let Some(Value::Array(found)) = page.get_mut("items").map(Value::take) else {
                 return Err(Failure::failed(format!("{attempted}: the answer has no items")));
             };
-            let more = !page["next"].is_null() && !found.is_empty();
+            let PageEnd { next, total } = read_partly(&page);
+            let more = next.is_some() && !found.is_empty();
             offset += found.len() as u64;
-            let next = cursor(page["next"].as_str().unwrap_or_default());
+            let next = cursor(next.as_ref().and_then(Value::as_str).unwrap_or_default());
             if more && all && !next.is_empty() && next == after {
                 return Err(Failure::failed(format!(
                     "{attempted}: the list does not end: the control plane names the same next page twice"
@@ -110,7 +121,7 @@ impl<'a> PagedList<'a> {
             after = next;
             items.extend(found);
             if !all || !more {
-                let total = page["total"].as_u64().unwrap_or(items.len() as u64);
+                let total = total.unwrap_or(items.len() as u64);
                 let next_offset = more.then_some(offset);
                 return Ok(ListedItems { items, total, next_offset, revision, bytes, rest: page });
             }

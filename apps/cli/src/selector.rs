@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
+use contract::{lenient::read_partly, resource::Metadata};
 use resources::naming::dns;
 use serde_json::Value;
 
@@ -63,8 +64,9 @@ impl Selector {
 
     /// True if a resource, as the REST API shows it, has such labels.
     pub fn matches(&self, resource: &Value) -> bool {
+        let labels = read_partly::<Metadata>(resource).labels;
         self.0.iter().all(|requirement| {
-            let value = resource["labels"].get(&requirement.key).and_then(Value::as_str);
+            let value = labels.get(&requirement.key).map(String::as_str);
             let among = |values: &[String]| value.is_some_and(|value| values.iter().any(|one| one == value));
             match &requirement.test {
                 Test::In(values) => among(values),

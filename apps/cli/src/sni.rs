@@ -18,6 +18,7 @@ use crate::{
     client::Document,
     config::ClientSettings,
     control_planes::pair,
+    document::{self, SentItems},
     failure::{Failure, Result},
     kri,
     output::{self, PlainOutput},
@@ -118,9 +119,10 @@ impl Decode {
     fn look_up(&self, global: &Global, mesh: &str) -> Result<Option<Document<KnownSni>>> {
         let attempted = "could not ask the control plane for a server name";
         let reply = ClientSettings::load(global)?.client()?.known_sni(mesh, &self.sni)?;
-        let Document { mut sent, read } = reply.document(attempted)?;
-        let first = read.items.into_iter().next();
-        Ok(first.map(|read| Document { sent: sent["items"][0].take(), read }))
+        let Document { sent, read } = reply.document(attempted)?;
+        let sent: SentItems = document::parts(&sent);
+        let first = sent.items.into_iter().zip(read.items).next();
+        Ok(first.map(|(sent, read)| Document { sent, read }))
     }
 }
 

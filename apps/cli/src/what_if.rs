@@ -10,12 +10,14 @@ use contract::{
     },
 };
 use resources::{Kind, Scope};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
     apply::plan::PlannedResource,
-    cell::{self, Column, line, text},
+    cell::{self, Column, line},
     client::{ApiClient, Document},
+    document,
     failure::{Failure, Result},
     output,
     target::NamedResource,
@@ -266,22 +268,32 @@ fn diffs(diffs: &[WhatIfDiff]) -> String {
     out
 }
 
+/// A step of a JSON patch.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PatchOperation {
+    op: String,
+    path: String,
+    value: Value,
+}
+
 /// A JSON patch for a reader: what goes and what comes, each with its place.
 pub fn patch(patch: &[Value]) -> String {
     let mut out = String::new();
     let mut place = String::new();
     for operation in patch {
-        let path = text(&operation["path"]);
-        let sign = match operation["op"].as_str() {
-            Some("test") => '-',
-            Some("add" | "replace") => '+',
+        let PatchOperation { op, path, value } = document::parts(operation);
+        let path = line(&path);
+        let sign = match op.as_str() {
+            "test" => '-',
+            "add" | "replace" => '+',
             _ => continue,
         };
         if path != place {
             out.push_str(&format!("@ {path}\n"));
             place = path;
         }
-        out.push_str(&format!("{sign} {}\n", operation["value"]));
+        out.push_str(&format!("{sign} {value}\n"));
     }
     out
 }

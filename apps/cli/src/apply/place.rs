@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 use resources::{format::yaml::Positions, labels};
 use serde_json::Value;
 
+use crate::document::DocumentHeader;
+
 /// One text of the input. Its lines are looked up only when there is something to say about them.
 #[derive(Debug)]
 pub struct InputText {
@@ -32,7 +34,12 @@ impl InputText {
 
 impl SourcePosition {
     pub fn new(text: &Arc<InputText>, line: usize, within: String, value: &Value) -> SourcePosition {
-        SourcePosition { text: text.clone(), line, within, is_kubernetes: value.get("apiVersion").is_some() }
+        SourcePosition {
+            text: text.clone(),
+            line,
+            within,
+            is_kubernetes: DocumentHeader::of(value).is_kubernetes(),
+        }
     }
 
     /// The field that names the kind.

@@ -7,7 +7,8 @@ use resources::{
     format::{self, template, yaml},
     superseded::SUPERSEDED,
 };
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{
     place::{InputText, SourcePosition},
@@ -17,6 +18,7 @@ use super::{
 };
 use crate::{
     client::ApiClient,
+    document::{self, DocumentHeader},
     failure::{Failure, Result},
     kuma_kinds,
     nearest::nearest,
@@ -38,6 +40,13 @@ pub struct PlannedResource {
     /// Set if only a resource that exists already may have this name: the reason.
     old_name: Option<String>,
     place: SourcePosition,
+}
+
+/// The labels of a resource, as they are written.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct WrittenLabels {
+    labels: Map<String, Value>,
 }
 
 impl PlannedResource {
@@ -64,10 +73,9 @@ impl PlannedResource {
     /// Gives the resource a label.
     pub fn label_with(&mut self, label: &str, value: &str) {
         self.draft.labels.insert(label.to_owned(), value.to_owned());
-        if !self.body["labels"].is_object() {
-            self.body["labels"] = Value::Object(serde_json::Map::new());
-        }
-        self.body["labels"][label] = value.into();
+        let mut written: WrittenLabels = document::parts(&self.body);
+        written.labels.insert(label.to_owned(), value.into());
+        document::overwrite(&mut self.body, &written);
     }
 }
 
@@ -235,8 +243,9 @@ fn documents(
 
 /// The resources in a document: itself, or those of the list it is (`get -o yaml`, `kind: List`).
 fn members(text: &Arc<InputText>, line: usize, value: Value) -> Vec<(SourcePosition, Value)> {
-    let is_resource = value.get("type").is_some()
-        || value["kind"].as_str().is_some_and(|kind| kind != "List" && !kind.ends_with("List"));
+    let header = DocumentHeader::of(&value);
+    let is_resource =
+        header.r#type.is_some() || header.kind.is_some_and(|kind| kind != "List" && !kind.ends_with("List"));
     let listed = |list: &str, items: Vec<Value>| {
         let member = |(index, item): (usize, Value)| {
             (SourcePosition::new(text, line, format!("{list}[{index}]"), &item), item)
@@ -370,7 +379,8 @@ fn left_out(
     skip: bool,
 ) -> std::result::Result<CheckedDocument, Vec<String>> {
     if skip {
-        let name = value.get("name").unwrap_or(&value["metadata"]["name"]).as_str().unwrap_or_default();
+        let header = DocumentHeader::of(value);
+        let name = header.name.or(header.metadata.name).unwrap_or_default();
         return Ok(CheckedDocument::Skipped(format!("{}: {kind} {name:?}: {why}", place.at(""))));
     }
     let place = place.at(place.kind_field());

@@ -5,7 +5,7 @@ use resources::{Draft, format::universal, labels};
 use serde_json::Value;
 
 use super::plan::PlannedResource;
-use crate::{cell, client::ApiClient, failure::Result};
+use crate::{cell, client::ApiClient, document::DocumentHeader, failure::Result};
 
 /// Effect of applying a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ fn is_same(draft: &Draft, stored: Value) -> bool {
 /// The body the control plane gets: as written for the Universal form, so that a newer control plane
 /// sees fields this client does not know.
 pub fn body(value: Value, draft: &Draft) -> Value {
-    if value.get("apiVersion").is_some() {
+    if DocumentHeader::of(&value).is_kubernetes() {
         return universal::render_draft(draft);
     }
     let mut rendered = serde_json::Map::new();

@@ -2,6 +2,7 @@
 
 use resources::{Form, Kind, Scope};
 use schemars::{SchemaGenerator, generate::SchemaSettings};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::types::DEFAULT_MESH;
@@ -15,6 +16,34 @@ pub struct Field {
     pub name: String,
     required: bool,
     schema: Value,
+}
+
+/// Facts about a field. Unlike a schema, it has one type and no references.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FieldDescription {
+    /// Absent where the path to the field stands beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub value_type: String,
+    pub required: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub r#enum: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minimum: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maximum: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<Value>,
+    /// Those of the next level, or of all levels below.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<FieldDescription>,
 }
 
 /// The schemas that others refer to.
@@ -85,48 +114,39 @@ impl Schemas {
     }
 
     /// Description of a field, with the fields below it: the next level, or all of them.
-    pub fn describe(&self, field: &Field, recursive: bool) -> Value {
-        self.described(field, if recursive { DEPTH } else { 1 }, &mut Vec::new())
+    pub fn describe(&self, field: &Field, recursive: bool) -> FieldDescription {
+        let described = self.described(field, if recursive { DEPTH } else { 1 }, &mut Vec::new());
+        FieldDescription { name: None, ..described }
     }
 
-    fn described(&self, field: &Field, depth: usize, above: &mut Vec<Value>) -> Value {
+    fn described(&self, field: &Field, depth: usize, above: &mut Vec<Value>) -> FieldDescription {
         let schema = self.resolved(&field.schema);
         let element = self.element(&field.schema);
-        let mut out = Map::new();
-        out.insert("name".into(), field.name.clone().into());
-        out.insert("valueType".into(), self.type_of(&field.schema).into());
-        out.insert("required".into(), field.required.into());
         let description = [&field.schema, &schema, &element].map(|of| of["description"].as_str());
-        if let Some(description) = description.into_iter().flatten().find(|text| !text.is_empty()) {
-            out.insert("description".into(), description.into());
-        }
-        if schema["readOnly"] == true {
-            out.insert("readOnly".into(), true.into());
-        }
-        if let Some(values) = choices(&element) {
-            out.insert("enum".into(), values);
-        }
+        let description = description.into_iter().flatten().find(|text| !text.is_empty());
         // A required field has no default, and a zero only says that the field may be left out.
         let default = field.schema.get("default").filter(|default| !field.required && !is_zero(default));
-        if let Some(default) = default {
-            out.insert("default".into(), default.clone());
-        }
-        for limit in ["minimum", "maximum", "pattern"] {
-            if let Some(value) = element.get(limit).filter(|value| !is_zero(value)) {
-                out.insert(limit.into(), value.clone());
-            }
-        }
+        let limit = |name: &str| element.get(name).filter(|value| !is_zero(value)).cloned();
+        let mut out = FieldDescription {
+            name: Some(field.name.clone()),
+            value_type: self.type_of(&field.schema),
+            required: field.required,
+            description: description.map(str::to_owned),
+            read_only: schema["readOnly"] == true,
+            r#enum: choices(&element),
+            default: default.cloned(),
+            minimum: limit("minimum"),
+            maximum: limit("maximum"),
+            pattern: limit("pattern"),
+            fields: Vec::new(),
+        };
         if depth > 0 && !above.contains(&element) {
             above.push(element);
             let below = self.below(field);
-            let below: Vec<Value> =
-                below.iter().map(|field| self.described(field, depth - 1, above)).collect();
+            out.fields = below.iter().map(|field| self.described(field, depth - 1, above)).collect();
             above.pop();
-            if !below.is_empty() {
-                out.insert("fields".into(), below.into());
-            }
         }
-        Value::Object(out)
+        out
     }
 
     /// `string`, `[]object`, `map[string]string`.
@@ -217,7 +237,7 @@ fn name_of_type(schema: &Value) -> String {
 }
 
 /// The values a field may have, where they are listed.
-fn choices(schema: &Value) -> Option<Value> {
+fn choices(schema: &Value) -> Option<Vec<Value>> {
     let direct = schema["enum"].as_array().cloned().unwrap_or_default();
     let alternatives =
         ["anyOf", "oneOf"].iter().flat_map(|key| schema[*key].as_array().into_iter().flatten());
@@ -225,5 +245,5 @@ fn choices(schema: &Value) -> Option<Value> {
         one.get("const").into_iter().chain(one["enum"].as_array().into_iter().flatten()).cloned()
     });
     let all: Vec<Value> = direct.into_iter().chain(named).filter(|value| !value.is_null()).collect();
-    (!all.is_empty()).then(|| all.into())
+    Some(all).filter(|all| !all.is_empty())
 }

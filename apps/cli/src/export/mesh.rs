@@ -1,8 +1,10 @@
 //! A mesh as another control plane is to have it.
 
+use contract::{lenient::read_partly, resource::Metadata};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::failure::Result;
+use crate::{document::overwrite, failure::Result};
 
 /// Fields beside the spec of a mesh.
 const METADATA: [&str; 7] = ["type", "mesh", "name", "creationTime", "modificationTime", "labels", "kri"];
@@ -11,24 +13,32 @@ const METADATA: [&str; 7] = ["type", "mesh", "name", "creationTime", "modificati
 /// never made, because its backend was never enabled, has no Secrets: its backend stays builtin, and the other control
 /// plane makes it. `exists` looks for a Secret of a mesh.
 pub fn hand_over(mesh: &mut Value, exists: impl Fn(&str, &str) -> Result<bool>) -> Result<()> {
-    mesh["skipCreatingInitialPolicies"] = json!(["*"]);
-    let name = mesh["name"].as_str().unwrap_or_default().to_owned();
-    let Some(mtls) = mesh.get_mut("mtls").filter(|mtls| mtls.is_object()) else { return Ok(()) };
+    overwrite(mesh, &json!({ "skipCreatingInitialPolicies": ["*"] }));
+    let name = read_partly::<Metadata>(mesh).name;
+    let Some(mtls) = mesh.get_mut("mtls") else { return Ok(()) };
     let backends = mtls.get_mut("backends").and_then(Value::as_array_mut);
-    for backend in backends.into_iter().flatten().filter(|backend| backend["type"] == "builtin") {
-        let secret = |part: &str| {
-            let backend = backend["name"].as_str().unwrap_or_default();
-            format!("{name}.ca-builtin-{part}-{backend}")
-        };
-        let [cert, key] = ["cert", "key"].map(secret);
+    for backend in backends.into_iter().flatten() {
+        let Authority { r#type, name: authority } = read_partly(backend);
+        if r#type != "builtin" {
+            continue;
+        }
+        let [cert, key] = ["cert", "key"].map(|part| format!("{name}.ca-builtin-{part}-{authority}"));
         if exists(&name, &cert)? && exists(&name, &key)? {
-            backend["type"] = "provided".into();
-            backend["conf"] = json!({"cert": {"secret": cert}, "key": {"secret": key}});
+            let conf = json!({ "cert": { "secret": cert }, "key": { "secret": key } });
+            overwrite(backend, &json!({ "type": "provided", "conf": conf }));
         }
     }
     // Secrets are written after it.
-    mtls["skipValidation"] = true.into();
+    overwrite(mtls, &json!({ "skipValidation": true }));
     Ok(())
+}
+
+/// A backend of mTLS.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Authority {
+    r#type: String,
+    name: String,
 }
 
 /// The part of a mesh that Kubernetes keeps under `spec`.

@@ -2,11 +2,13 @@
 
 use clap::Args;
 use contract::reachability::{MeshReachability, ProxySavings, ReachabilityReport};
-use serde_json::json;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::{
     cell::{self, Column, line},
     client::{ApiClient, read_as, segment},
+    document,
     failure::Result,
     output::{self, PlainOutput},
     pages::{ListedItems, PagedList},
@@ -62,6 +64,13 @@ fn count(number: usize) -> String {
     number.to_string()
 }
 
+/// The zones of an answer of a global control plane, as they were sent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SentZones {
+    zones: Option<Vec<Value>>,
+}
+
 impl Reachability {
     pub fn run(&self, client: &ApiClient) -> Result<()> {
         let path = format!("/meshes/{}/_reachability", segment(&self.mesh));
@@ -69,8 +78,8 @@ impl Reachability {
         let list = PagedList { page_size: PAGE, attempted: attempted.clone(), ..PagedList::of(&path, "") };
         let ListedItems { items, rest, .. } = list.all(client)?;
         let mut sent = json!({ "total": items.len(), "items": items });
-        if rest["zones"].is_array() {
-            sent["zones"] = rest["zones"].clone();
+        if let SentZones { zones: Some(zones) } = document::parts(&rest) {
+            document::overwrite(&mut sent, &json!({ "zones": zones }));
         }
         let read: MeshReachability = read_as(&sent, &attempted)?;
         for zone in &read.zones {

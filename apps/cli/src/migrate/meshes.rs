@@ -2,29 +2,31 @@
 
 use std::collections::BTreeMap;
 
+use contract::lenient::read_partly;
 use resources::Kind;
 use serde_json::Value;
 
+use super::legacy::{LegacyDocument, observability::MeshBackends};
 use crate::client::{ApiClient, segment};
 
 /// The Meshes of the input and, if there is one to ask, of a control plane.
 #[derive(Debug)]
-pub struct Meshes<'a> {
-    given: BTreeMap<&'a str, &'a Value>,
+pub struct Meshes {
+    given: BTreeMap<String, MeshBackends>,
     client: Option<ApiClient>,
     /// Answers of the control plane.
-    asked: BTreeMap<String, Result<Value, String>>,
+    asked: BTreeMap<String, Result<MeshBackends, String>>,
 }
 
-impl<'a> Meshes<'a> {
-    pub fn of(documents: impl Iterator<Item = &'a Value>, client: Option<ApiClient>) -> Meshes<'a> {
+impl Meshes {
+    pub fn of<'a>(documents: impl Iterator<Item = &'a Value>, client: Option<ApiClient>) -> Meshes {
         Meshes { given: documents.filter_map(mesh).collect(), client, asked: BTreeMap::new() }
     }
 
-    /// The spec of a Mesh. The error says why it is not known, and what to do.
-    pub fn find(&mut self, name: &str) -> Result<&Value, String> {
-        if let Some(spec) = self.given.get(name) {
-            return Ok(spec);
+    /// The backends of a Mesh. The error says why it is not known, and what to do.
+    pub fn find(&mut self, name: &str) -> Result<&MeshBackends, String> {
+        if let Some(backends) = self.given.get(name) {
+            return Ok(backends);
         }
         let Some(client) = &self.client else {
             return Err(format!(
@@ -34,8 +36,8 @@ impl<'a> Meshes<'a> {
         };
         let ask = || {
             let answer = client.get(&format!("/meshes/{}", segment(name)));
-            let spec = answer.and_then(|answer| answer.json("could not get it"));
-            spec.map_err(|why| {
+            let mesh = answer.and_then(|answer| answer.json("could not get it"));
+            mesh.map(|mesh| read_partly(&mesh)).map_err(|why| {
                 format!("its backend is part of Mesh {name:?}, which is not in the input: {why}")
             })
         };
@@ -43,11 +45,8 @@ impl<'a> Meshes<'a> {
     }
 }
 
-/// Name and spec of a Mesh in either form; `None` for any other resource.
-fn mesh(document: &Value) -> Option<(&str, &Value)> {
-    if document.get("apiVersion").is_some() {
-        let name = document["metadata"]["name"].as_str()?;
-        return (document["kind"] == Kind::Mesh.name()).then_some((name, &document["spec"]));
-    }
-    (document["type"] == Kind::Mesh.name()).then_some((document["name"].as_str()?, document))
+/// Name and backends of a Mesh in either form; `None` for any other resource.
+fn mesh(document: &Value) -> Option<(String, MeshBackends)> {
+    let LegacyDocument { kind, name, spec, .. } = LegacyDocument::of(document);
+    (kind == Kind::Mesh.name()).then_some((name?, read_partly(spec)))
 }

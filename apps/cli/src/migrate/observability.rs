@@ -1,39 +1,42 @@
 //! TrafficLog and TrafficTrace: the Mesh holds their backends, the policies that replace them do so themselves.
 
-use serde_json::{Value, json};
+use contract::lenient::read_partly;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
 
 use super::{
-    legacy::{Legacy, Translation, renamed},
+    calls::to_destinations,
+    legacy::{
+        Legacy, Translation, given,
+        observability::{
+            BackendSection, DatadogBackend, FileBackend, LegacyBackend, ObservedBy, TcpBackend, ZipkinBackend,
+        },
+    },
     meshes::Meshes,
-    resilience::to_destinations,
 };
 
-pub fn traffic_log(legacy: &Legacy<'_>, meshes: &mut Meshes<'_>) -> Translation {
-    let backend = found(legacy, meshes, "logging").and_then(|backend| log_backend(&backend));
+pub fn traffic_log(legacy: &Legacy<'_>, meshes: &mut Meshes) -> Translation {
+    let section = meshes.find(&legacy.mesh).map(|mesh| &mesh.logging);
+    let backend = section.and_then(|section| log_backend(found(legacy, section, "logging")?));
     let mut made = Translation::default();
     match backend {
         Ok(backend) => {
-            let conf = json!({ "backends": [backend] });
-            to_destinations(legacy, "MeshAccessLog", &conf, &mut made);
+            let backends = Map::from_iter([("backends".to_owned(), json!([backend]))]);
+            to_destinations(legacy, "MeshAccessLog", &backends, &mut made);
         }
         Err(why) => made.note(why),
     }
     made
 }
 
-pub fn traffic_trace(legacy: &Legacy<'_>, meshes: &mut Meshes<'_>) -> Translation {
+pub fn traffic_trace(legacy: &Legacy<'_>, meshes: &mut Meshes) -> Translation {
     let mut made = Translation::default();
-    let backend = found(legacy, meshes, "tracing")
-        .and_then(|backend| Ok((trace_backend(&backend)?, backend.get("sampling").cloned())));
-    let (backend, sampling) = match backend {
-        Ok(found) => found,
+    let section = meshes.find(&legacy.mesh).map(|mesh| &mesh.tracing);
+    let conf = match section.and_then(|section| trace_conf(found(legacy, section, "tracing")?)) {
+        Ok(conf) => conf,
         Err(why) => return Translation::nothing(why),
     };
-    let mut conf = json!({ "backends": [backend] });
-    if let Some(percent) = sampling.filter(|percent| !percent.is_null()) {
-        conf["sampling"] = json!({ "overall": percentage(&percent) });
-    }
-    for selector in legacy.selectors("selectors") {
+    for selector in &legacy.selectors {
         match selector.reference() {
             Ok(target) => made.add("MeshTrace", json!({ "targetRef": target, "default": conf })),
             Err(why) => made.note(why),
@@ -43,58 +46,75 @@ pub fn traffic_trace(legacy: &Legacy<'_>, meshes: &mut Meshes<'_>) -> Translatio
 }
 
 /// The backend that a policy means in a section of its Mesh: the one it names, or else the default.
-fn found(legacy: &Legacy<'_>, meshes: &mut Meshes<'_>, section: &str) -> Result<Value, String> {
-    let (mesh, backends) = (legacy.mesh, &meshes.find(legacy.mesh)?[section]);
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let named = text(&legacy.conf()["backend"]);
-    let name = if named.is_empty() { text(&backends["defaultBackend"]) } else { named };
+fn found<'a>(
+    legacy: &Legacy<'_>,
+    section: &'a BackendSection,
+    title: &str,
+) -> Result<&'a LegacyBackend, String> {
+    let mesh = &legacy.mesh;
+    let named = legacy.conf::<ObservedBy>().backend;
+    let name = if named.is_empty() { section.default_backend.as_str() } else { &named };
     if name.is_empty() {
         return Err(format!(
-            "it names no backend, and Mesh {mesh:?} has no {section}.defaultBackend: it has no effect"
+            "it names no backend, and Mesh {mesh:?} has no {title}.defaultBackend: it has no effect"
         ));
     }
-    let mut all = backends["backends"].as_array().into_iter().flatten();
-    let backend = all.find(|backend| backend["name"] == name.as_str());
-    backend.cloned().ok_or_else(|| format!("Mesh {mesh:?} has no backend {name:?} in {section}.backends"))
+    let mut all = section.backends.iter().map(|backend| &backend.0);
+    let backend = all.find(|backend| backend.name == *name);
+    backend.ok_or_else(|| format!("Mesh {mesh:?} has no backend {name:?} in {title}.backends"))
 }
 
-fn log_backend(backend: &Value) -> Result<Value, String> {
-    let conf = &backend["conf"];
-    let (kind, field, mut new) = match backend["type"].as_str() {
-        Some("file") => ("File", "file", renamed(conf, &[("path", "path")])),
-        Some("tcp") => ("Tcp", "tcp", renamed(conf, &[("address", "address")])),
-        _ => return Err(unknown(backend, "logging", "file and tcp")),
-    };
-    if let Some(format) = backend["format"].as_str().filter(|format| !format.is_empty()) {
-        new["format"] = json!({ "type": "Plain", "plain": format });
+impl LegacyBackend {
+    fn conf<T: DeserializeOwned + Default>(&self) -> T {
+        read_partly(&self.conf)
     }
-    Ok(json!({ "type": kind, field: new }))
+
+    fn unknown(&self, section: &str, known: &str) -> String {
+        format!(
+            "the backend {} in {section} of its Mesh has type {}, which has no equivalent: those of {known} have",
+            self.name, self.r#type
+        )
+    }
 }
 
-fn trace_backend(backend: &Value) -> Result<Value, String> {
-    let conf = &backend["conf"];
-    match backend["type"].as_str() {
-        Some("zipkin") => {
-            let fields = ["url", "traceId128bit", "apiVersion", "sharedSpanContext"];
-            let zipkin = renamed(conf, &fields.map(|field| (field, field)));
-            Ok(json!({ "type": "Zipkin", "zipkin": zipkin }))
+fn log_backend(backend: &LegacyBackend) -> Result<Value, String> {
+    let format = Some(&backend.format).filter(|format| !format.is_empty());
+    let with_format = |mut fields: Map<String, Value>| {
+        fields.extend(format.map(|it| ("format".to_owned(), json!({ "type": "Plain", "plain": it }))));
+        fields
+    };
+    match backend.r#type.as_str() {
+        Some("file") => {
+            Ok(json!({ "type": "File", "file": with_format(given(&backend.conf::<FileBackend>())) }))
         }
+        Some("tcp") => Ok(json!({ "type": "Tcp", "tcp": with_format(given(&backend.conf::<TcpBackend>())) })),
+        _ => Err(backend.unknown("logging", "file and tcp")),
+    }
+}
+
+fn trace_conf(backend: &LegacyBackend) -> Result<Value, String> {
+    let exporter = trace_backend(backend)?;
+    Ok(match &backend.sampling {
+        None => json!({ "backends": [exporter] }),
+        Some(percent) => {
+            json!({ "backends": [exporter], "sampling": { "overall": percentage(percent) } })
+        }
+    })
+}
+
+fn trace_backend(backend: &LegacyBackend) -> Result<Value, String> {
+    match backend.r#type.as_str() {
+        Some("zipkin") => Ok(json!({ "type": "Zipkin", "zipkin": given(&backend.conf::<ZipkinBackend>()) })),
         Some("datadog") => {
-            let address = conf["address"].as_str().unwrap_or_default();
-            let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-            let mut datadog = renamed(conf, &[("splitService", "splitService")]);
-            datadog["url"] = json!(format!("http://{host}:{}", conf["port"]));
+            let conf: DatadogBackend = backend.conf();
+            let address = &conf.address;
+            let host = if address.contains(':') { format!("[{address}]") } else { address.clone() };
+            let mut datadog = given(&conf);
+            datadog.insert("url".to_owned(), json!(format!("http://{host}:{}", conf.port)));
             Ok(json!({ "type": "Datadog", "datadog": datadog }))
         }
-        _ => Err(unknown(backend, "tracing", "zipkin and datadog")),
+        _ => Err(backend.unknown("tracing", "zipkin and datadog")),
     }
-}
-
-fn unknown(backend: &Value, section: &str, known: &str) -> String {
-    format!(
-        "the backend {} in {section} of its Mesh has type {}, which has no equivalent: those of {known} have",
-        backend["name"], backend["type"]
-    )
 }
 
 /// A whole number as it is; others are written as text.

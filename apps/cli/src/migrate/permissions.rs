@@ -8,12 +8,16 @@ mod mesh;
 use std::io::{self, BufRead, Read};
 
 use clap::{Args, ValueEnum};
-use contract::suggestions::{AllowAll, SuggestedPermission, Suggestions};
+use contract::{
+    lenient::read_partly,
+    resource::Metadata,
+    suggestions::{AllowAll, SuggestedPermission, Suggestions},
+};
 use resources::duration::GoDuration;
 use serde_json::Value;
 
 use crate::{
-    cell::{line, lines, text},
+    cell::{line, lines},
     cli::Global,
     client::ApiClient,
     config::ClientSettings,
@@ -328,7 +332,7 @@ impl Walk<'_> {
             let names = names(&changed);
             say(step, &format!("{names} allow everyone and would lose that; what else they say stays"));
         }
-        for name in closing.iter().map(|policy| text(&policy["name"])) {
+        for name in closing.iter().map(|policy| name_of(policy)) {
             let why = "would be written last: it shows that everything else is denied";
             say(step, &format!("MeshTrafficPermission {name} {why}"));
         }
@@ -391,7 +395,7 @@ impl Walk<'_> {
     }
 
     fn write(&self, step: MigrationStep, permission: &Value) -> Result<()> {
-        let name = text(&permission["name"]);
+        let name = name_of(permission);
         let path = mesh::permission(&self.asked.mesh, &name);
         let answer = self.client.put(&path, permission)?;
         let answer = answer.accepted(&format!("could not write MeshTrafficPermission {name}"))?;
@@ -423,6 +427,10 @@ fn allow_all(suggestions: &[Suggestions]) -> Vec<&AllowAll> {
 
 fn names(policies: &[&AllowAll]) -> String {
     format!("MeshTrafficPermissions {}", lines(policies.iter().map(|it| &it.name), ", "))
+}
+
+fn name_of(resource: &Value) -> String {
+    line(&read_partly::<Metadata>(resource).name)
 }
 
 fn several(permissions: &[&SuggestedPermission]) -> String {

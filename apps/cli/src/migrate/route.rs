@@ -1,11 +1,20 @@
 //! TrafficRoute: where requests and connections go.
 
-use serde_json::{Value, json};
+use contract::lenient::read_partly;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::{
-    legacy::{Legacy, Translation, renamed, says_something},
-    permission::headers,
-    selector::Tags,
+    callers::{NewHeader, NewHeaders},
+    legacy::{
+        Legacy, Partly, Translation, given,
+        route::{
+            HeaderChanges, HttpRoute, LoadBalancer, RequestChanges, RequestMatch, RouteConf, RouteShare,
+            TextMatch,
+        },
+        says_something,
+    },
+    selector::{Tags, WeightedBackend},
 };
 
 const SLASH: &str =
@@ -14,15 +23,15 @@ const ORDER: &str = "rules of a MeshHTTPRoute are evaluated from the most to the
 
 pub fn translate(legacy: &Legacy<'_>) -> Translation {
     let mut made = Translation::default();
-    let conf = legacy.conf();
-    let http = conf["http"].as_array().map_or(&[][..], Vec::as_slice);
-    let everywhere = legacy.destinations().iter().all(Tags::is_everything);
-    if everywhere && http.is_empty() && leads_to_itself(conf) && !says_something(&conf["loadBalancer"]) {
+    let RouteConf { destination, split, http, load_balancer } = legacy.conf();
+    let everywhere = legacy.destinations.iter().all(Tags::is_everything);
+    let leads_to_itself = destination.is_everything() && split.is_none();
+    if everywhere && http.is_empty() && leads_to_itself && !says_something(&load_balancer) {
         made.note("it sends everything where it is sent anyway, which needs no policy");
         return made;
     }
-    let rest = backends(conf, &mut made);
-    let mut rules: Vec<Value> = http.iter().filter_map(|rule| http_rule(rule, &mut made)).collect();
+    let rest = backends(destination, split, &mut made);
+    let mut rules: Vec<Value> = http.into_iter().filter_map(|rule| http_rule(rule.0, &mut made)).collect();
     if rules.len() > 1 {
         made.note(ORDER);
     }
@@ -33,7 +42,8 @@ pub fn translate(legacy: &Legacy<'_>) -> Translation {
         let everything = json!([{ "path": { "type": "PathPrefix", "value": "/" } }]);
         rules.push(json!({ "matches": everything, "default": { "backendRefs": backends } }));
     }
-    for destination in legacy.destinations() {
+    let balancer = new_load_balancer(load_balancer);
+    for destination in &legacy.destinations {
         let target = match destination.destination(false) {
             Ok(target) => target,
             Err(why) => {
@@ -46,13 +56,13 @@ pub fn translate(legacy: &Legacy<'_>) -> Translation {
             connections
                 .push(json!({ "targetRef": target, "rules": [{ "default": { "backendRefs": backends } }] }));
         }
-        if let Some(balancer) = load_balancer(&conf["loadBalancer"]) {
+        if let Some(balancer) = &balancer {
             balanced.push(json!({ "targetRef": target, "default": { "loadBalancer": balancer } }));
         }
     }
     let kinds =
         [("MeshHTTPRoute", requests), ("MeshTCPRoute", connections), ("MeshLoadBalancingStrategy", balanced)];
-    for source in legacy.sources() {
+    for source in &legacy.sources {
         let top = match source.reference() {
             Ok(top) => top,
             Err(why) => {
@@ -67,18 +77,16 @@ pub fn translate(legacy: &Legacy<'_>) -> Translation {
     made
 }
 
-/// True for traffic to whatever was called.
-fn leads_to_itself(conf: &Value) -> bool {
-    Tags::of(&conf["destination"]).is_everything() && conf["split"].is_null()
-}
-
 /// Backends of traffic; `None` for whatever was called.
-fn backends(conf: &Value, made: &mut Translation) -> Option<Vec<Value>> {
-    let split = conf["split"].as_array().into_iter().flatten();
-    let mut shares: Vec<_> =
-        split.map(|share| (Tags::of(&share["destination"]), Some(&share["weight"]))).collect();
+fn backends(
+    destination: Tags,
+    split: Option<Vec<Partly<RouteShare>>>,
+    made: &mut Translation,
+) -> Option<Vec<WeightedBackend>> {
+    let split = split.into_iter().flatten();
+    let mut shares: Vec<_> = split.map(|Partly(share)| (share.destination, Some(share.weight))).collect();
     if shares.is_empty() {
-        shares.push((Tags::of(&conf["destination"]), None));
+        shares.push((destination, None));
     }
     if let [(only, _)] = &shares[..]
         && only.is_everything()
@@ -95,85 +103,96 @@ fn backends(conf: &Value, made: &mut Translation) -> Option<Vec<Value>> {
     Some(backends).filter(|backends| !backends.is_empty())
 }
 
-fn http_rule(rule: &Value, made: &mut Translation) -> Option<Value> {
-    let matched = match matched(&rule["match"], made) {
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RuleDefault {
+    filters: Option<Vec<Value>>,
+    backend_refs: Option<Vec<WeightedBackend>>,
+}
+
+fn http_rule(rule: HttpRoute, made: &mut Translation) -> Option<Value> {
+    let HttpRoute { matched, modify, destination, split } = rule;
+    let matched = match new_match(matched, made) {
         Ok(matched) => matched,
         Err(why) => {
             made.note(format!("a rule for requests is left out: {why}"));
             return None;
         }
     };
-    let mut default = json!({});
-    let filters = filters(&rule["modify"], made);
-    if !filters.is_empty() {
-        default["filters"] = Value::Array(filters);
-    }
-    if let Some(backends) = backends(rule, made) {
-        default["backendRefs"] = Value::Array(backends);
-    }
-    Some(json!({ "matches": [matched], "default": default }))
+    let filters = filters(modify, made);
+    let default = RuleDefault {
+        filters: Some(filters).filter(|filters| !filters.is_empty()),
+        backend_refs: backends(destination, split, made),
+    };
+    Some(json!({ "matches": [given(&matched)], "default": given(&default) }))
 }
 
-fn matched(old: &Value, made: &mut Translation) -> Result<Value, String> {
-    let mut new = json!({});
-    let path = &old["path"];
-    if let Some(prefix) = path["prefix"].as_str() {
-        let whole = prefix.trim_end_matches('/');
-        new["path"] = json!({ "type": "PathPrefix", "value": if whole.is_empty() { "/" } else { whole } });
+#[derive(Debug, Serialize)]
+struct NewMatch {
+    path: Option<Value>,
+    method: Option<String>,
+    headers: Option<Vec<Value>>,
+}
+
+/// The match of a rule. The error says what cannot be matched.
+fn new_match(old: RequestMatch, made: &mut Translation) -> Result<NewMatch, String> {
+    let path = new_path(old.path, made);
+    let method = match old.method {
+        None => None,
+        Some(Partly(method)) => match method.exact {
+            Some(Value::String(method)) => Some(method),
+            _ => return Err("a method is matched exactly or not at all".to_owned()),
+        },
+    };
+    let mut headers = Vec::new();
+    for (name, condition) in &old.headers {
+        let TextMatch { exact, prefix, regex } = read_partly(condition);
+        let kinds = [("Exact", exact), ("Prefix", prefix), ("RegularExpression", regex)];
+        let found = kinds.into_iter().find_map(|(kind, value)| Some((kind, value?)));
+        let (kind, value) = found.ok_or_else(|| format!("the condition on header {name:?} is unknown"))?;
+        headers.push(json!({ "type": kind, "name": name.to_lowercase(), "value": value }));
+    }
+    let headers = Some(headers).filter(|headers| !headers.is_empty());
+    Ok(NewMatch { path, method, headers })
+}
+
+fn new_path(old: TextMatch, made: &mut Translation) -> Option<Value> {
+    if let Some(Value::String(prefix)) = old.prefix {
         if prefix != "/" {
             made.note(SLASH);
         }
-    } else if let Some(exact) = path.get("exact") {
-        new["path"] = json!({ "type": "Exact", "value": exact });
-    } else if let Some(regex) = path.get("regex") {
-        new["path"] = json!({ "type": "RegularExpression", "value": regex });
+        let whole = prefix.trim_end_matches('/');
+        return Some(json!({ "type": "PathPrefix", "value": if whole.is_empty() { "/" } else { whole } }));
     }
-    match &old["method"] {
-        Value::Null => {}
-        method => match method["exact"].as_str() {
-            Some(method) => new["method"] = json!(method),
-            None => return Err("a method is matched exactly or not at all".to_owned()),
-        },
-    }
-    let mut conditions = Vec::new();
-    for (name, condition) in old["headers"].as_object().into_iter().flatten() {
-        let kinds = [("exact", "Exact"), ("prefix", "Prefix"), ("regex", "RegularExpression")];
-        let found = kinds.iter().find_map(|(old, new)| Some((*new, condition.get(*old)?)));
-        let (kind, value) = found.ok_or_else(|| format!("the condition on header {name:?} is unknown"))?;
-        conditions.push(json!({ "type": kind, "name": name.to_lowercase(), "value": value }));
-    }
-    if !conditions.is_empty() {
-        new["headers"] = Value::Array(conditions);
-    }
-    Ok(new)
+    let exact = old.exact.map(|exact| json!({ "type": "Exact", "value": exact }));
+    exact.or_else(|| old.regex.map(|regex| json!({ "type": "RegularExpression", "value": regex })))
 }
 
-fn filters(modify: &Value, made: &mut Translation) -> Vec<Value> {
+#[derive(Debug, Serialize)]
+struct UrlRewrite {
+    path: Option<Value>,
+    hostname: Option<Value>,
+}
+
+fn filters(modify: RequestChanges, made: &mut Translation) -> Vec<Value> {
+    let RequestChanges { path, host, request_headers, response_headers } = modify;
     let mut filters = Vec::new();
-    let mut url = json!({});
-    if let Some(prefix) = modify["path"].get("rewritePrefix") {
-        url["path"] = json!({ "type": "ReplacePrefixMatch", "replacePrefixMatch": prefix });
-    }
-    if let Some(host) = modify["host"].get("value") {
-        url["hostname"] = host.clone();
-    }
-    if !modify["path"]["regex"].is_null() || !modify["host"]["fromPath"].is_null() {
+    if path.regex.is_some() || host.from_path.is_some() {
         made.note("paths and hosts cannot be rewritten by a regular expression: that part is left out");
     }
-    if says_something(&url) {
+    let prefix = path.rewrite_prefix;
+    let url = given(&UrlRewrite {
+        path: prefix.map(|prefix| json!({ "type": "ReplacePrefixMatch", "replacePrefixMatch": prefix })),
+        hostname: host.value,
+    });
+    if !url.is_empty() {
         filters.push(json!({ "type": "URLRewrite", "urlRewrite": url }));
     }
-    for (old, kind, field) in [
-        ("requestHeaders", "RequestHeaderModifier", "requestHeaderModifier"),
-        ("responseHeaders", "ResponseHeaderModifier", "responseHeaderModifier"),
+    for (kind, field, changes) in [
+        ("RequestHeaderModifier", "requestHeaderModifier", request_headers),
+        ("ResponseHeaderModifier", "responseHeaderModifier", response_headers),
     ] {
-        let (set, add) = headers(&modify[old]["add"]);
-        let removed = modify[old]["remove"].as_array().into_iter().flatten();
-        let remove: Vec<Value> = removed.map(|header| header["name"].clone()).collect();
-        let lists = [("set", set), ("add", add), ("remove", remove)];
-        let given = lists.into_iter().filter(|(_, list)| !list.is_empty());
-        let modifier: serde_json::Map<String, Value> =
-            given.map(|(name, list)| (name.to_owned(), Value::Array(list))).collect();
+        let modifier = header_modifier(changes);
         if !modifier.is_empty() {
             filters.push(json!({ "type": kind, field: modifier }));
         }
@@ -181,25 +200,39 @@ fn filters(modify: &Value, made: &mut Translation) -> Vec<Value> {
     filters
 }
 
+#[derive(Debug, Serialize)]
+struct HeaderModifier {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    set: Vec<NewHeader>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    add: Vec<NewHeader>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    remove: Vec<Value>,
+}
+
+fn header_modifier(changes: HeaderChanges) -> Map<String, Value> {
+    let NewHeaders { set, add } = NewHeaders::of(&changes.add);
+    let remove = changes.remove.into_iter().map(|header| header.0.name).collect();
+    given(&HeaderModifier { set, add, remove })
+}
+
 /// `None` for taking turns, which is what happens without a policy.
-fn load_balancer(old: &Value) -> Option<Value> {
-    let old_kind =
-        ["leastRequest", "ringHash", "random", "maglev"].into_iter().find(|kind| !old[*kind].is_null())?;
-    let given = &old[old_kind];
-    Some(match old_kind {
-        "leastRequest" => {
-            json!({ "type": "LeastRequest", "leastRequest": renamed(given, &[("choiceCount", "choiceCount")]) })
-        }
-        "ringHash" => {
-            let mut ring = renamed(given, &[("minRingSize", "minRingSize"), ("maxRingSize", "maxRingSize")]);
-            match given["hashFunction"].as_str() {
-                Some("XX_HASH") => ring["hashFunction"] = json!("XXHash"),
-                Some("MURMUR_HASH_2") => ring["hashFunction"] = json!("MurmurHash2"),
-                _ => {}
-            }
-            json!({ "type": "RingHash", "ringHash": ring })
-        }
-        "random" => json!({ "type": "Random" }),
-        _ => json!({ "type": "Maglev" }),
-    })
+fn new_load_balancer(old: LoadBalancer) -> Option<Value> {
+    if let Some(least) = &old.least_request {
+        return Some(json!({ "type": "LeastRequest", "leastRequest": least }));
+    }
+    if let Some(Partly(mut ring)) = old.ring_hash {
+        ring.hash_function = ring.hash_function.as_deref().and_then(new_hash_function).map(str::to_owned);
+        return Some(json!({ "type": "RingHash", "ringHash": given(&ring) }));
+    }
+    let random = old.random.map(|_| json!({ "type": "Random" }));
+    random.or_else(|| old.maglev.map(|_| json!({ "type": "Maglev" })))
+}
+
+fn new_hash_function(old: &str) -> Option<&'static str> {
+    match old {
+        "XX_HASH" => Some("XXHash"),
+        "MURMUR_HASH_2" => Some("MurmurHash2"),
+        _ => None,
+    }
 }

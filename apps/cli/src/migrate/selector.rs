@@ -1,14 +1,21 @@
 //! Selectors by tags, as references.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use resources::labels;
-use serde_json::{Value, json};
+use resources::{
+    kinds::target_ref::{ProxyType, TargetRef, TargetRefKind},
+    labels,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::legacy::TagValues;
 
 const ANY: &str = "*";
 
 /// The tags that a selector asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "TagValues")]
 pub struct Tags {
     /// `None` for every service.
     pub service: Option<String>,
@@ -16,73 +23,99 @@ pub struct Tags {
     pub others: BTreeMap<String, String>,
 }
 
-impl Tags {
-    pub fn of(tags: &Value) -> Tags {
-        let all = tags.as_object().into_iter().flatten();
-        let all = all.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
-        let mut others: BTreeMap<String, String> = all.collect();
+/// Reason why tags cannot be referred to.
+#[derive(Debug)]
+pub enum NoReference {
+    /// A tag may have any value.
+    AnyValue { tag: String },
+    /// Not a service as a whole.
+    PartOfService { tags: BTreeMap<String, String> },
+    /// A destination that must be one service is every service.
+    EveryService,
+    /// A route that does not say where traffic goes.
+    NoBackend,
+}
+
+impl fmt::Display for NoReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoReference::AnyValue { tag } => write!(f, "no reference can match a tag {tag:?} with any value"),
+            NoReference::PartOfService { tags } => write!(
+                f,
+                "no policy is about a part of the destinations, such as those with {tags:?}: a MeshService can be"
+            ),
+            NoReference::EveryService => {
+                f.write_str("a destination must be one service: kuma.io/service \"*\" names none")
+            }
+            NoReference::NoBackend => f.write_str("a route must say which service traffic goes to"),
+        }
+    }
+}
+
+/// Backend of a route.
+#[derive(Debug, Serialize)]
+pub struct WeightedBackend {
+    #[serde(flatten)]
+    target: TargetRef,
+    /// As it was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<Value>,
+}
+
+impl From<TagValues> for Tags {
+    fn from(mut others: TagValues) -> Tags {
         let service = others.remove(labels::SERVICE).filter(|service| service != ANY);
         Tags { service, others }
     }
+}
 
+impl Tags {
     pub fn is_everything(&self) -> bool {
         self.service.is_none() && self.others.is_empty()
     }
 
-    /// The proxies or clients that have the tags. The error is why they cannot be referred to.
-    pub fn reference(&self) -> Result<Value, String> {
+    /// The proxies or clients that have the tags.
+    pub fn reference(&self) -> Result<TargetRef, NoReference> {
         self.check()?;
-        Ok(match (&self.service, self.others.is_empty()) {
-            (None, true) => json!({ "kind": "Mesh" }),
-            (None, false) => json!({ "kind": "MeshSubset", "tags": self.others }),
-            (Some(service), true) => json!({ "kind": "MeshService", "name": service }),
-            (Some(service), false) => {
-                json!({ "kind": "MeshServiceSubset", "name": service, "tags": self.others })
-            }
-        })
+        let kind = match (&self.service, self.others.is_empty()) {
+            (None, true) => TargetRefKind::Mesh,
+            (None, false) => TargetRefKind::MeshSubset,
+            (Some(_), true) => TargetRefKind::MeshService,
+            (Some(_), false) => TargetRefKind::MeshServiceSubset,
+        };
+        let tags = Some(self.others.clone()).filter(|tags| !tags.is_empty());
+        Ok(TargetRef { kind, name: self.service.clone(), tags, ..TargetRef::default() })
     }
 
     /// The proxies of applications that have the tags.
-    pub fn sidecars(&self) -> Result<Value, String> {
-        let mut target = self.reference()?;
-        if self.service.is_none() {
-            target["proxyTypes"] = json!(["Sidecar"]);
-        }
-        Ok(target)
+    pub fn sidecars(&self) -> Result<TargetRef, NoReference> {
+        let proxy_types = self.service.is_none().then(|| vec![ProxyType::Sidecar]);
+        Ok(TargetRef { proxy_types, ..self.reference()? })
     }
 
     /// Reference to the called service, for `to`. `everything` says whether the policy may be about all
     /// destinations.
-    pub fn destination(&self, everything: bool) -> Result<Value, String> {
-        self.check()?;
-        match (&self.service, self.others.is_empty()) {
-            (None, true) if everything => Ok(json!({ "kind": "Mesh" })),
-            (Some(service), true) => Ok(json!({ "kind": "MeshService", "name": service })),
-            (None, true) => {
-                Err("a destination must be one service: kuma.io/service \"*\" names none".to_owned())
-            }
-            _ => Err(format!(
-                "no policy is about a part of the destinations, such as those with {:?}: a MeshService can be",
-                self.others
-            )),
+    pub fn destination(&self, everything: bool) -> Result<TargetRef, NoReference> {
+        let target = self.reference()?;
+        match target.kind {
+            TargetRefKind::Mesh if !everything => Err(NoReference::EveryService),
+            TargetRefKind::Mesh | TargetRefKind::MeshService => Ok(target),
+            _ => Err(NoReference::PartOfService { tags: self.others.clone() }),
         }
     }
 
     /// Backend of a route.
-    pub fn backend(&self, weight: Option<&Value>) -> Result<Value, String> {
-        let mut backend = self.reference()?;
+    pub fn backend(&self, weight: Option<Value>) -> Result<WeightedBackend, NoReference> {
+        let target = self.reference()?;
         if self.service.is_none() {
-            return Err("a route must say which service traffic goes to".to_owned());
+            return Err(NoReference::NoBackend);
         }
-        if let Some(weight) = weight {
-            backend["weight"] = weight.clone();
-        }
-        Ok(backend)
+        Ok(WeightedBackend { target, weight })
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), NoReference> {
         match self.others.iter().find(|(_, value)| *value == ANY) {
-            Some((name, _)) => Err(format!("no reference can match a tag {name:?} with any value")),
+            Some((tag, _)) => Err(NoReference::AnyValue { tag: tag.clone() }),
             None => Ok(()),
         }
     }

@@ -1,13 +1,46 @@
 //! ExternalService and ProxyTemplate.
 
+use contract::lenient::read_partly;
 use resources::{kinds::host_port::HostPort, labels};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use super::legacy::{Legacy, Translation, renamed, says_something};
+use super::{
+    calls::capitalised,
+    legacy::{
+        Legacy, Translation, given, says_something,
+        services::{DataSource, ExternalService, ExternalTls, Modification, TemplateConf},
+    },
+};
+
+#[derive(Debug, Serialize)]
+struct MeshExternalServiceSpec {
+    r#match: Value,
+    endpoints: Value,
+    tls: Option<Map<String, Value>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NewTls {
+    enabled: bool,
+    verification: Option<Map<String, Value>>,
+    allow_renegotiation: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Verification {
+    server_name: Option<Value>,
+    mode: Option<&'static str>,
+    ca_cert: Option<Map<String, Value>>,
+    client_cert: Option<Map<String, Value>>,
+    client_key: Option<Map<String, Value>>,
+}
 
 pub fn external(legacy: &Legacy<'_>) -> Translation {
-    let networking = &legacy.spec["networking"];
-    let address = networking["address"].as_str().unwrap_or_default();
+    let ExternalService { tags, networking } = legacy.spec();
+    let address = &networking.address;
     let Some((host, port)) = HostPort::with_port(address) else {
         return Translation::nothing(format!("networking.address {address:?} is not an address and a port"));
     };
@@ -16,59 +49,49 @@ pub fn external(legacy: &Legacy<'_>) -> Translation {
         "applications call a MeshExternalService by another name: the one that a HostnameGenerator gives it, not that of its \
          kuma.io/service",
     );
-    let protocol = legacy.spec["tags"][labels::PROTOCOL].as_str().unwrap_or("tcp");
-    let mut spec = json!({
-        "match": { "type": "HostnameGenerator", "port": port, "protocol": protocol },
-        "endpoints": [{ "address": host, "port": port }],
-    });
-    let tls = &networking["tls"];
-    if tls["enabled"] == true {
-        let mut verification = renamed(tls, &[("serverName", "serverName")]);
-        if tls["skipHostnameVerification"] == true {
-            verification["mode"] = json!("SkipSAN");
-        }
-        for (old, new) in [("caCert", "caCert"), ("clientCert", "clientCert"), ("clientKey", "clientKey")] {
-            let Some(source) = tls.get(old).filter(|source| says_something(source)) else { continue };
-            // They hold the same: a secret by name, or the bytes themselves.
-            verification[new] = renamed(
-                source,
-                &[("secret", "secret"), ("inline", "inline"), ("inlineString", "inlineString")],
-            );
-        }
-        spec["tls"] = json!({ "enabled": true });
-        if says_something(&verification) {
-            spec["tls"]["verification"] = verification;
-        }
-        if tls["allowRenegotiation"] == true {
-            spec["tls"]["allowRenegotiation"] = json!(true);
-        }
-    }
-    made.add("MeshExternalService", spec);
+    let protocol = tags.get(labels::PROTOCOL).map_or("tcp", String::as_str);
+    let spec = MeshExternalServiceSpec {
+        r#match: json!({ "type": "HostnameGenerator", "port": port, "protocol": protocol }),
+        endpoints: json!([{ "address": host, "port": port }]),
+        tls: networking.tls.enabled.then(|| tls(networking.tls)),
+    };
+    made.add("MeshExternalService", Value::Object(given(&spec)));
     made
+}
+
+fn tls(old: ExternalTls) -> Map<String, Value> {
+    let source = |source: &DataSource| says_something(source).then(|| given(source));
+    let verification = given(&Verification {
+        ca_cert: source(&old.ca_cert),
+        client_cert: source(&old.client_cert),
+        client_key: source(&old.client_key),
+        mode: old.skip_hostname_verification.then_some("SkipSAN"),
+        server_name: old.server_name,
+    });
+    given(&NewTls {
+        enabled: true,
+        verification: Some(verification).filter(|it| !it.is_empty()),
+        allow_renegotiation: old.allow_renegotiation.then_some(true),
+    })
 }
 
 pub fn proxy_template(legacy: &Legacy<'_>) -> Translation {
     let mut made = Translation::default();
-    if !legacy.conf()["resources"].is_null() {
+    let conf: TemplateConf = legacy.conf();
+    if conf.resources.is_some() {
         made.note("resources of its own have no equivalent: write them as modifications with operation Add");
     }
     let mut modifications = Vec::new();
-    for modification in legacy.conf()["modifications"].as_array().into_iter().flatten() {
-        let Some((part, change)) = modification.as_object().and_then(|fields| fields.iter().next()) else {
-            continue;
-        };
-        let mut new = renamed(change, &[("match", "match"), ("value", "value")]);
-        let operation = change["operation"].as_str().unwrap_or_default();
-        let mut letters = operation.chars();
-        let capital = letters.next().map(|first| first.to_uppercase().chain(letters).collect::<String>());
-        new["operation"] = json!(capital.unwrap_or_default());
-        modifications.push(json!({ part: new }));
+    for (part, change) in conf.modifications.iter().filter_map(|modification| modification.iter().next()) {
+        let change: Modification = read_partly(change);
+        let change = Modification { operation: capitalised(&change.operation), ..change };
+        modifications.push(json!({ part: given(&change) }));
     }
     if modifications.is_empty() {
         made.note("none of its changes has an equivalent");
         return made;
     }
-    for selector in legacy.selectors("selectors") {
+    for selector in &legacy.selectors {
         match selector.reference() {
             Ok(target) => {
                 let default = json!({ "appendModifications": modifications });

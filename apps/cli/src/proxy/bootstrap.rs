@@ -34,7 +34,7 @@ pub struct Bootstrap {
 impl Bootstrap {
     pub fn run(&self, client: &ApiClient) -> Result<()> {
         let dump = Dump::of_proxy(client, &self.mesh, &self.proxy, false)?;
-        let mut sections = each(&dump.document["configs"]);
+        let mut sections = each(dump.configs());
         let section = sections.find(|section| is_type(section, "BootstrapConfigDump"));
         let bootstrap = section.map(|section| at(section, "bootstrap")).filter(|found| !found.is_null());
         let bootstrap = bootstrap.ok_or_else(|| {

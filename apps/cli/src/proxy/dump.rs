@@ -68,10 +68,15 @@ impl Dump {
         self.document.get("diff").and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
+    /// Sections of Envoy's dump.
+    pub fn configs(&self) -> &Value {
+        at(&self.document, "configs")
+    }
+
     pub fn entries(&self, part: Part) -> Vec<DumpEntry<'_>> {
         match self.document.get("xds") {
             Some(types) => expected(types, part),
-            None => running(&self.document["configs"], part),
+            None => running(self.configs(), part),
         }
     }
 
@@ -222,5 +227,5 @@ fn expected(types: &Value, part: Part) -> Vec<DumpEntry<'_>> {
 
 /// True if the message is of the type with this last part.
 pub fn is_type(message: &Value, name: &str) -> bool {
-    message["@type"].as_str().is_some_and(|url| url.rsplit('.').next() == Some(name))
+    at(message, "@type").as_str().is_some_and(|url| url.rsplit('.').next() == Some(name))
 }

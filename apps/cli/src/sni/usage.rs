@@ -5,6 +5,7 @@ use std::{collections::HashMap, thread};
 use clap::Args;
 use contract::sni::{AskedProxy, SniUsage, UsageList};
 use resources::duration::GoDuration;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
@@ -12,6 +13,7 @@ use crate::{
     cli::Global,
     client::{ApiClient, query_value, read_as, segment},
     config::ClientSettings,
+    document::{self, overwrite},
     failure::Result,
     output::{self, TableFormat},
     pages::PagedList,
@@ -71,6 +73,13 @@ struct UsageSample {
     proxies: Vec<AskedProxy>,
 }
 
+/// The asked proxies as they were sent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SentProxies {
+    proxies: Value,
+}
+
 impl Usage {
     pub fn run(&self, global: &Global) -> Result<()> {
         let client = ClientSettings::load(global)?.client()?;
@@ -87,7 +96,7 @@ impl Usage {
         for (usage, sent) in read.into_iter().zip(&mut sent) {
             let new = before.as_ref().map(|before| before.until(&usage));
             if let Some(new) = new {
-                sent["new"] = new.into();
+                overwrite(sent, &json!({ "new": new }));
             }
             rows.push(Row { usage, new: new.unwrap_or(0) });
         }
@@ -108,10 +117,10 @@ impl Usage {
         let filters = format!("{}{old}", value.unwrap_or_default());
         let path = format!("/meshes/{}/_sni-usage", segment(&self.mesh));
         let list = PagedList::of(&path, &filters);
-        let mut found = list.all(client)?;
+        let found = list.all(client)?;
         let read = found.read(&list.attempted)?;
         let last: UsageList = read_as(&found.rest, &list.attempted)?;
-        let sent_proxies = found.rest["proxies"].take();
+        let SentProxies { proxies: sent_proxies } = document::parts(&found.rest);
         Ok(UsageSample { sent: found.items, read, sent_proxies, proxies: last.proxies })
     }
 }

@@ -257,6 +257,28 @@ fn what_has_no_equivalent_is_told_with_the_reason() {
     assert!(ran.out.starts_with("type: MeshTimeout\n"), "{}", ran.out);
 }
 
+#[test]
+fn values_that_are_passed_on_are_judged_where_they_end_up() {
+    let of = |kind: &str, conf: &str| {
+        format!(
+            "type: {kind}\nmesh: default\nname: x\nsources: [{{ match: {{ kuma.io/service: '*' }} }}]\n\
+             destinations: [{{ match: {{ kuma.io/service: backend }} }}]\nconf: {conf}\n"
+        )
+    };
+    for (input, why) in [
+        (of("Timeout", "{ http: { requestTimeout: soon } }"), "MeshTimeout would not be valid: "),
+        (of("Timeout", "5"), "nothing in its conf has an equivalent"),
+        (of("FaultInjection", "{ delay: 5s }"), "MeshFaultInjection would not be valid: "),
+        (of("RateLimit", "{ http: {} }"), "MeshRateLimit would not be valid: "),
+        (
+            of("TrafficRoute", "{ http: [{ match: { method: GET }, destination: { kuma.io/service: a } }] }"),
+            "a rule for requests is left out: a method is matched exactly or not at all",
+        ),
+    ] {
+        migrate(&input).says(why);
+    }
+}
+
 const OBSERVED: &str = r#"
 type: Mesh
 name: default

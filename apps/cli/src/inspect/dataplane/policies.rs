@@ -9,13 +9,17 @@ use contract::{
     policies::{EffectivePolicy, PolicyOrigin, RouteRule},
 };
 use resources::kinds::mesh_http_route::{Match, PathMatch};
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
+use serde_json::{Map, Value, json};
 
 use super::{attempted, present, rules, sections::Sections};
 use crate::{
     cell::{line, lines},
     client::{ApiClient, Proxy, Reply, read_as},
+    document::{overwrite, parts},
     failure::Result,
     output::TableFormat,
     parallel,
@@ -28,7 +32,8 @@ pub fn show(client: &ApiClient, proxy: &Proxy<'_>, format: TableFormat) -> Resul
     }
     let attempted = attempted(proxy.mesh, proxy.name);
     let proxy = InspectedProxy { client, proxy, attempted: &attempted };
-    let document = proxy.document(whole.document(&attempted)?.sent["policies"].take())?;
+    let SentPolicies { policies } = proxy.sent(whole)?;
+    let document = proxy.document(&policies)?;
     let read: Inspected = read_as(&document, &attempted)?;
     Ok(format.render(&document, || table(&read)))
 }
@@ -80,68 +85,105 @@ struct InspectedProxy<'a> {
 
 impl InspectedProxy<'_> {
     /// The layout as it was sent, with what applies to each of its parts.
-    fn document(&self, policies: Value) -> Result<Value> {
+    fn document(&self, policies: &Value) -> Result<Value> {
         let Proxy { mesh, name } = self.proxy;
         let mut document = json!({ "mesh": mesh, "name": name, "policies": policies });
-        let layout = self.sent(self.client.layout(self.proxy)?)?;
-        for (field, value) in layout.as_object().into_iter().flatten() {
-            document[field] = value.clone();
-        }
-        document["inbounds"] = self.parts(&layout["inbounds"], |part, kri| self.inbound(part, kri))?;
-        document["outbounds"] = self.parts(&called(&layout), |part, kri| self.outbound(part, kri))?;
+        let layout: Value = self.sent(self.client.layout(self.proxy)?)?;
+        overwrite(&mut document, &layout);
+        let layout: SentLayout = parts(&layout);
+        let inbounds = layout.inbounds.unwrap_or_default();
+        let inbounds = self.complete(&inbounds, |part, kri| self.inbound(part, kri))?;
+        // Only our layouts tell outbounds from other destinations; they list passthrough, too.
+        let told = layout.passthrough.is_some();
+        let mut outbounds = layout.outbounds.unwrap_or_default();
+        outbounds.retain(|outbound| !told || parts::<SentPart>(outbound).proxy_resources.is_some());
+        let outbounds = self.complete(&outbounds, |part, kri| self.outbound(part, kri))?;
+        overwrite(&mut document, &json!({ "inbounds": inbounds, "outbounds": outbounds }));
         Ok(document)
     }
 
-    fn parts(&self, of: &Value, complete: impl Fn(&mut Value, &str) -> Result<()> + Sync) -> Result<Value> {
-        let parts = of.as_array().map(Vec::as_slice).unwrap_or_default();
-        let completed = parallel::map(parts, |part| {
+    fn complete(
+        &self,
+        parts: &[Value],
+        complete: impl Fn(&mut Value, &str) -> Result<()> + Sync,
+    ) -> Result<Vec<Value>> {
+        parallel::map(parts, |part| {
             let mut completed = part.clone();
             if let Some(kri) = identifier(part) {
-                complete(&mut completed, kri)?;
+                complete(&mut completed, &kri)?;
             }
             Ok(completed)
-        });
-        completed.map(Value::Array)
+        })
     }
 
     fn inbound(&self, part: &mut Value, kri: &str) -> Result<()> {
-        part["policies"] = self.sent(self.client.inbound_policies(self.proxy, kri)?)?["policies"].take();
+        let policies: SentPolicies = self.sent(self.client.inbound_policies(self.proxy, kri)?)?;
+        overwrite(part, &policies);
         Ok(())
     }
 
     /// The routes of an outbound may have policies of their own.
     fn outbound(&self, part: &mut Value, kri: &str) -> Result<()> {
-        part["policies"] = self.sent(self.client.outbound_policies(self.proxy, kri)?)?["policies"].take();
-        let mut routes = self.sent(self.client.routes(self.proxy, kri)?)?["routes"].take();
-        for rule in routes.as_array_mut().into_iter().flatten().flat_map(rules_of) {
-            if let Some(route) = identifier(rule).map(str::to_owned) {
+        let policies: SentPolicies = self.sent(self.client.outbound_policies(self.proxy, kri)?)?;
+        overwrite(part, &policies);
+        let SentRoutes { mut routes } = self.sent(self.client.routes(self.proxy, kri)?)?;
+        for rule in routes.iter_mut().flatten().flat_map(|route| route.rules.iter_mut().flatten()) {
+            if let Some(route) = identifier(rule) {
                 let policies = self.client.route_policies(self.proxy, kri, &route)?;
-                rule["policies"] = self.sent(policies)?["policies"].take();
+                overwrite(rule, &self.sent::<_, SentPolicies>(policies)?);
             }
         }
-        part["routes"] = routes;
+        overwrite(part, &json!({ "routes": routes }));
         Ok(())
     }
 
-    /// The proxy was there when it was first asked for; what is missing now is reported in the server's words.
-    fn sent<T: DeserializeOwned>(&self, reply: Reply<T>) -> Result<Value> {
-        Ok(reply.document(self.attempted)?.sent)
+    /// Parts of an answer as they were sent. The proxy was there when it was first asked for; what is missing now is
+    /// reported in the server's words.
+    fn sent<T: DeserializeOwned, S: DeserializeOwned + Default>(&self, reply: Reply<T>) -> Result<S> {
+        Ok(parts(&reply.document(self.attempted)?.sent))
     }
 }
 
-fn identifier(part: &Value) -> Option<&str> {
-    part["kri"].as_str().filter(|kri| !kri.is_empty())
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct SentPolicies {
+    policies: Value,
 }
 
-/// The outbounds that the proxy has. Only our layouts tell them from other destinations; they list passthrough, too.
-fn called(layout: &Value) -> Value {
-    let told = layout.get("passthrough").is_some();
-    let outbounds = layout["outbounds"].as_array().into_iter().flatten();
-    outbounds.filter(|outbound| !told || outbound.get("proxyResources").is_some()).cloned().collect()
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SentLayout {
+    inbounds: Option<Vec<Value>>,
+    outbounds: Option<Vec<Value>>,
+    passthrough: Option<IgnoredAny>,
 }
 
-fn rules_of(route: &mut Value) -> impl Iterator<Item = &mut Value> {
-    route["rules"].as_array_mut().into_iter().flatten()
+/// An inbound, an outbound or a rule of a route.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SentPart {
+    kri: Option<String>,
+    proxy_resources: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SentRoutes {
+    routes: Option<Vec<SentRoute>>,
+}
+
+/// The routes of one kind, with all their fields.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct SentRoute {
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<Vec<Value>>,
+}
+
+fn identifier(part: &Value) -> Option<String> {
+    parts::<SentPart>(part).kri.filter(|kri| !kri.is_empty())
 }
 
 fn table(document: &Inspected) -> String {

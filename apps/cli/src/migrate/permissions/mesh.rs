@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::{
     cell::line,
     client::{ApiClient, segment},
+    document::overwrite,
     failure::Result,
 };
 
@@ -125,9 +126,9 @@ impl Mesh {
                 fields.remove(computed);
             }
             let labels = fields.entry("labels").or_insert_with(|| json!({}));
-            labels[labels::REACHABILITY_MODE] = mode.word().into();
+            overwrite(labels, &json!({ labels::REACHABILITY_MODE: mode.word() }));
             if mode == TrimmingStage::Shadow {
-                labels[SHADOW_SINCE] = Timestamp::now().as_second().to_string().into();
+                overwrite(labels, &json!({ SHADOW_SINCE: Timestamp::now().as_second().to_string() }));
             }
         }
         let attempted = format!(
