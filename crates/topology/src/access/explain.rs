@@ -9,6 +9,7 @@
 //! deny only as an exception to "deny by default".
 
 mod change;
+mod obstacle;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,6 +23,7 @@ use super::{ClientClass, Ruleset};
 use crate::{DestinationId, MeshSnapshot, matching::MemberSelector};
 
 pub use change::{AccessChange, Denial, ProposedPermissions};
+pub use obstacle::PermissionObstacle;
 
 /// Maximum inbounds listed that refuse a client.
 const MAX_REFUSING: usize = 100;
