@@ -41,7 +41,7 @@ pub struct FieldDescription {
     pub maximum: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<Value>,
-    /// Those of the next level, or of all levels below.
+    /// Fields of the next level, or of all levels below.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldDescription>,
 }

@@ -8,7 +8,7 @@ use super::{
     legacy::{
         Legacy, Partly, Translation,
         callers::{FaultConf, HttpLimit, LegacyHeader, LimitAnswer, RateLimitConf},
-        given, says_something,
+        given,
     },
     selector::Tags,
 };
@@ -81,7 +81,7 @@ pub fn rate_limit(legacy: &Legacy<'_>) -> Translation {
     let HttpLimit { requests, interval, on_rate_limit } = legacy.conf::<RateLimitConf>().http;
     let limit = LocalLimit {
         request_rate: json!({ "num": requests, "interval": interval }),
-        on_rate_limit: says_something(&on_rate_limit).then(|| answer(&on_rate_limit)),
+        on_rate_limit: on_rate_limit.as_ref().map(answer),
     };
     let conf = json!({ "local": { "http": given(&limit) } });
     let from = json!([{ "targetRef": TargetRef::mesh(), "default": conf }]);
@@ -97,7 +97,7 @@ pub fn rate_limit(legacy: &Legacy<'_>) -> Translation {
 /// The answer to a request above the limit.
 fn answer(old: &LimitAnswer) -> Value {
     let mut answer = given(old);
-    let headers = NewHeaders::of(old.headers.as_deref().unwrap_or_default());
+    let headers = NewHeaders::of(&old.headers);
     if !headers.is_empty() {
         answer.insert("headers".to_owned(), json!(headers));
     }

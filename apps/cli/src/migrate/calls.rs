@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::legacy::{
     Legacy, Partly, Translation,
     calls::{BreakerConf, CheckHeader, GrpcRetry, HealthCheckConf, HttpRetry, RetryConf, TimeoutConf},
-    given, says_something,
+    given,
 };
 
 /// One policy per source, with an entry for each destination.
@@ -49,14 +49,16 @@ struct Timeouts {
 pub fn timeout(legacy: &Legacy<'_>) -> Translation {
     let mut made = Translation::default();
     let TimeoutConf { connect_timeout, tcp, http, grpc } = legacy.conf();
+    let both = grpc.is_some() && http.is_some();
+    let http = http.unwrap_or_default();
     let both_idle = http.idle_timeout.as_ref().zip(tcp.idle_timeout.as_ref());
     if both_idle.is_some_and(|(http, tcp)| http != tcp) {
         made.note("a MeshTimeout has one idleTimeout for HTTP and TCP: the value for HTTP is used");
     }
-    if says_something(&grpc) && says_something(&http) {
+    if both {
         made.note("a MeshTimeout has the same timeouts for gRPC and HTTP: the values for HTTP are used where both are given");
     }
-    let mut requests = given(&grpc);
+    let mut requests = given(&grpc.unwrap_or_default());
     requests.extend(given(&http));
     let timeouts = Timeouts {
         connection_timeout: connect_timeout,
@@ -83,23 +85,23 @@ pub fn retry(legacy: &Legacy<'_>) -> Translation {
     let RetryConf { tcp, http, grpc } = legacy.conf();
     let retries = Retries {
         tcp: not_empty(given(&tcp)),
-        http: says_something(&http).then(|| http_retry(&http, &mut made)),
-        grpc: says_something(&grpc).then(|| grpc_retry(&grpc, &mut made)),
+        http: http.map(|http| http_retry(&http, &mut made)),
+        grpc: grpc.map(|grpc| grpc_retry(&grpc, &mut made)),
     };
     to_destinations(legacy, "MeshRetry", &given(&retries), &mut made);
     made
 }
 
 fn http_retry(http: &HttpRetry, made: &mut Translation) -> Map<String, Value> {
-    let mut on = words(http.retry_on.as_deref(), made, http_condition);
-    let methods = http.retriable_methods.iter().flatten();
+    let mut on = words(&http.retry_on, made, http_condition);
+    let methods = http.retriable_methods.iter();
     on.extend(methods.map(|method| format!("HttpMethod{}", capitalised(&method.to_lowercase()))));
-    on.extend(http.retriable_status_codes.iter().flatten().map(Value::to_string));
+    on.extend(http.retriable_status_codes.iter().map(Value::to_string));
     with_conditions(given(http), on)
 }
 
 fn grpc_retry(grpc: &GrpcRetry, made: &mut Translation) -> Map<String, Value> {
-    let on = words(grpc.retry_on.as_deref(), made, grpc_condition);
+    let on = words(&grpc.retry_on, made, grpc_condition);
     with_conditions(given(grpc), on)
 }
 
@@ -110,13 +112,9 @@ fn with_conditions(mut retry: Map<String, Value>, on: Vec<String>) -> Map<String
     retry
 }
 
-fn words(
-    list: Option<&[String]>,
-    made: &mut Translation,
-    known: fn(&str) -> Option<&'static str>,
-) -> Vec<String> {
+fn words(list: &[String], made: &mut Translation, known: fn(&str) -> Option<&'static str>) -> Vec<String> {
     let mut found = Vec::new();
-    for word in list.unwrap_or_default() {
+    for word in list {
         match known(word) {
             Some("") => {}
             Some(word) => found.push(word.to_owned()),

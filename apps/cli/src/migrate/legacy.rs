@@ -112,7 +112,7 @@ struct WithConf<T> {
 }
 
 /// A part that counts as empty, not as absent, if it is not what it should be.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub struct Partly<T>(pub T);
 
 impl<'de, T: DeserializeOwned + Default> Deserialize<'de> for Partly<T> {
@@ -137,9 +137,13 @@ pub fn given<T: Serialize>(part: &T) -> Map<String, Value> {
     fields
 }
 
-/// True for a part that says anything.
-pub fn says_something<T: Default + PartialEq>(part: &T) -> bool {
-    *part != T::default()
+/// Reads a part that says anything: an object with fields, whatever they are. Any other part counts as absent.
+fn said<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let part = Value::deserialize(deserializer)?;
+    let says_anything = part.as_object().is_some_and(|fields| !fields.is_empty());
+    Ok(says_anything.then(|| read_partly(&part)))
 }
 
 /// Translation of a policy.

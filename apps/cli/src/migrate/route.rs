@@ -12,7 +12,6 @@ use super::{
             HeaderChanges, HttpRoute, LoadBalancer, RequestChanges, RequestMatch, RouteConf, RouteShare,
             TextMatch,
         },
-        says_something,
     },
     selector::{Tags, WeightedBackend},
 };
@@ -26,7 +25,7 @@ pub fn translate(legacy: &Legacy<'_>) -> Translation {
     let RouteConf { destination, split, http, load_balancer } = legacy.conf();
     let everywhere = legacy.destinations.iter().all(Tags::is_everything);
     let leads_to_itself = destination.is_everything() && split.is_none();
-    if everywhere && http.is_empty() && leads_to_itself && !says_something(&load_balancer) {
+    if everywhere && http.is_empty() && leads_to_itself && load_balancer.is_none() {
         made.note("it sends everything where it is sent anyway, which needs no policy");
         return made;
     }
@@ -42,7 +41,7 @@ pub fn translate(legacy: &Legacy<'_>) -> Translation {
         let everything = json!([{ "path": { "type": "PathPrefix", "value": "/" } }]);
         rules.push(json!({ "matches": everything, "default": { "backendRefs": backends } }));
     }
-    let balancer = new_load_balancer(load_balancer);
+    let balancer = load_balancer.and_then(new_load_balancer);
     for destination in &legacy.destinations {
         let target = match destination.destination(false) {
             Ok(target) => target,
@@ -80,10 +79,10 @@ pub fn translate(legacy: &Legacy<'_>) -> Translation {
 /// Backends of traffic; `None` for whatever was called.
 fn backends(
     destination: Tags,
-    split: Option<Vec<Partly<RouteShare>>>,
+    split: Option<Partly<Vec<Partly<RouteShare>>>>,
     made: &mut Translation,
 ) -> Option<Vec<WeightedBackend>> {
-    let split = split.into_iter().flatten();
+    let split = split.into_iter().flat_map(|split| split.0);
     let mut shares: Vec<_> = split.map(|Partly(share)| (share.destination, Some(share.weight))).collect();
     if shares.is_empty() {
         shares.push((destination, None));

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::{
     calls::capitalised,
     legacy::{
-        Legacy, Translation, given, says_something,
-        services::{DataSource, ExternalService, ExternalTls, Modification, TemplateConf},
+        Legacy, Translation, given,
+        services::{ExternalService, ExternalTls, Modification, TemplateConf},
     },
 };
 
@@ -60,11 +60,10 @@ pub fn external(legacy: &Legacy<'_>) -> Translation {
 }
 
 fn tls(old: ExternalTls) -> Map<String, Value> {
-    let source = |source: &DataSource| says_something(source).then(|| given(source));
     let verification = given(&Verification {
-        ca_cert: source(&old.ca_cert),
-        client_cert: source(&old.client_cert),
-        client_key: source(&old.client_key),
+        ca_cert: old.ca_cert.as_ref().map(given),
+        client_cert: old.client_cert.as_ref().map(given),
+        client_key: old.client_key.as_ref().map(given),
         mode: old.skip_hostname_verification.then_some("SkipSAN"),
         server_name: old.server_name,
     });

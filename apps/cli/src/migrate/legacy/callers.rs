@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Partly;
+use super::{Partly, said};
 
 /// Faults with all their fields, of which `percentage` has another form in their successors.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -25,19 +25,20 @@ pub struct RateLimitConf {
 pub struct HttpLimit {
     pub requests: Value,
     pub interval: Value,
-    pub on_rate_limit: LimitAnswer,
+    #[serde(deserialize_with = "said")]
+    pub on_rate_limit: Option<LimitAnswer>,
 }
 
-#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LimitAnswer {
     pub status: Option<Value>,
     #[serde(skip_serializing)]
-    pub headers: Option<Vec<Partly<LegacyHeader>>>,
+    pub headers: Vec<Partly<LegacyHeader>>,
 }
 
 /// A header to be set, or added to those of its name.
-#[derive(Debug, Default, PartialEq, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct LegacyHeader {
     pub name: Option<String>,

@@ -5,15 +5,17 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Partly;
+use super::{Partly, said};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TimeoutConf {
     pub connect_timeout: Option<Value>,
     pub tcp: TcpTimeouts,
-    pub http: HttpTimeouts,
-    pub grpc: GrpcTimeouts,
+    #[serde(deserialize_with = "said")]
+    pub http: Option<HttpTimeouts>,
+    #[serde(deserialize_with = "said")]
+    pub grpc: Option<GrpcTimeouts>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -22,7 +24,7 @@ pub struct TcpTimeouts {
     pub idle_timeout: Option<Value>,
 }
 
-#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpTimeouts {
     pub request_timeout: Option<Value>,
@@ -32,7 +34,7 @@ pub struct HttpTimeouts {
     pub idle_timeout: Option<Value>,
 }
 
-#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcTimeouts {
     pub stream_idle_timeout: Option<Value>,
@@ -43,8 +45,10 @@ pub struct GrpcTimeouts {
 #[serde(default)]
 pub struct RetryConf {
     pub tcp: TcpRetry,
-    pub http: HttpRetry,
-    pub grpc: GrpcRetry,
+    #[serde(deserialize_with = "said")]
+    pub http: Option<HttpRetry>,
+    #[serde(deserialize_with = "said")]
+    pub grpc: Option<GrpcRetry>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -54,28 +58,28 @@ pub struct TcpRetry {
     pub max_connect_attempts: Option<Value>,
 }
 
-#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRetry {
     pub num_retries: Option<Value>,
     pub per_try_timeout: Option<Value>,
     pub back_off: Option<Value>,
     #[serde(skip_serializing)]
-    pub retry_on: Option<Vec<String>>,
+    pub retry_on: Vec<String>,
     #[serde(skip_serializing)]
-    pub retriable_methods: Option<Vec<String>>,
+    pub retriable_methods: Vec<String>,
     #[serde(skip_serializing)]
-    pub retriable_status_codes: Option<Vec<Value>>,
+    pub retriable_status_codes: Vec<Value>,
 }
 
-#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcRetry {
     pub num_retries: Option<Value>,
     pub per_try_timeout: Option<Value>,
     pub back_off: Option<Value>,
     #[serde(skip_serializing)]
-    pub retry_on: Option<Vec<String>>,
+    pub retry_on: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]

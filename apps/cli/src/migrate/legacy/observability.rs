@@ -34,7 +34,7 @@ pub struct LegacyBackend {
     pub r#type: Value,
     pub format: String,
     pub sampling: Option<Value>,
-    /// Of a form that the type says.
+    /// Its fields depend on the type.
     pub conf: Value,
 }
 

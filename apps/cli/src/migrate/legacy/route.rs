@@ -3,15 +3,16 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Partly, Tags, callers::LegacyHeader};
+use super::{Partly, Tags, callers::LegacyHeader, said};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteConf {
     pub destination: Tags,
-    pub split: Option<Vec<Partly<RouteShare>>>,
+    pub split: Option<Partly<Vec<Partly<RouteShare>>>>,
     pub http: Vec<Partly<HttpRoute>>,
-    pub load_balancer: LoadBalancer,
+    #[serde(deserialize_with = "said")]
+    pub load_balancer: Option<LoadBalancer>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -28,7 +29,7 @@ pub struct HttpRoute {
     pub matched: RequestMatch,
     pub modify: RequestChanges,
     pub destination: Tags,
-    pub split: Option<Vec<Partly<RouteShare>>>,
+    pub split: Option<Partly<Vec<Partly<RouteShare>>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -85,24 +86,23 @@ pub struct RemovedHeader {
     pub name: Value,
 }
 
-/// Algorithm by which endpoints are chosen: the one that is given.
-#[derive(Debug, Default, PartialEq, Deserialize)]
+/// Algorithm by which endpoints are chosen: the one that is given, or taking turns.
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancer {
-    pub round_robin: Option<Value>,
     pub least_request: Option<Partly<LeastRequest>>,
     pub ring_hash: Option<Partly<RingHash>>,
     pub random: Option<Value>,
     pub maglev: Option<Value>,
 }
 
-#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LeastRequest {
     pub choice_count: Option<Value>,
 }
 
-#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RingHash {
     pub min_ring_size: Option<Value>,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::TagValues;
+use super::{TagValues, said};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -26,13 +26,16 @@ pub struct ExternalTls {
     pub allow_renegotiation: bool,
     pub skip_hostname_verification: bool,
     pub server_name: Option<Value>,
-    pub ca_cert: DataSource,
-    pub client_cert: DataSource,
-    pub client_key: DataSource,
+    #[serde(deserialize_with = "said")]
+    pub ca_cert: Option<DataSource>,
+    #[serde(deserialize_with = "said")]
+    pub client_cert: Option<DataSource>,
+    #[serde(deserialize_with = "said")]
+    pub client_key: Option<DataSource>,
 }
 
 /// A secret by name, or the bytes themselves; the same in a MeshExternalService.
-#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataSource {
     pub secret: Option<Value>,
