@@ -46,7 +46,14 @@ const MIGRATIONS: &[&str] = &["
 /// Holds the file against other processes, for as long as it lives or until the process dies.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that was forked and has not begun its program yet has the file open, too.
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {
@@ -54,7 +61,7 @@ impl Lock {
         let lock = beside(path, ".lock");
         let file = private_file(&lock).map_err(|why| cannot_open(&lock, &why))?;
         match file.try_lock() {
-            Ok(()) => Ok(Lock { _file: file }),
+            Ok(()) => Ok(Lock { file }),
             Err(TryLockError::WouldBlock) => Err(Error::Unavailable(format!(
                 "{} is in use by another process (it holds {}): stop that process, or give this one a file \
                  of its own; several control planes share a PostgreSQL store instead",
