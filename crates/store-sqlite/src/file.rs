@@ -269,3 +269,20 @@ pub(crate) fn explain(path: &Path, why: &rusqlite::Error) -> Error {
         _ => Error::Unavailable(format!("{}: {why}", path.display())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_with_its_store_although_a_forked_child_has_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kuma.db");
+        let lock = Lock::take(&path).unwrap();
+        let of_child = lock.file.try_clone().unwrap();
+        assert!(Lock::take(&path).is_err());
+        drop(lock);
+        assert!(Lock::take(&path).is_ok());
+        drop(of_child);
+    }
+}
