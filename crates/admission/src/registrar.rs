@@ -140,8 +140,12 @@ impl Registrar {
         let mut attempts = self.attempts();
         loop {
             match self.delete_on(key, &snapshot, expected).await {
-                Ok(()) => return Ok(()),
-                Err(refusal) => snapshot = attempts.newer(refusal).await?,
+                // Whatever it has become: may that be deleted? What is not there is not looked for again.
+                Err(
+                    refusal @ (Refusal::Store(Error::Conflict { .. } | Error::InUse { .. })
+                    | Refusal::Changed(_)),
+                ) => snapshot = attempts.newer(refusal).await?,
+                done => return done,
             }
         }
     }
