@@ -93,6 +93,11 @@ impl Hosted {
     /// Proxies connect and leave; done when nothing is left of their Dataplanes.
     fn come_and_go(&self, proxies: Range<usize>) {
         let connected = self.connect(proxies);
+        self.leave(connected);
+    }
+
+    /// Done when nothing is left of the Dataplanes of these proxies.
+    fn leave(&self, connected: Vec<Connected>) {
         // Streams end on the runtime of their connections.
         self.runtime.block_on(async move { drop(connected) });
         eventually("the Dataplanes to be deleted", || self.total("dataplanes") == 0);
@@ -161,11 +166,17 @@ fn proxies_that_have_left_take_what_they_brought_along() {
 fn services_in_their_grace_period_keep_nothing_of_large_dataplanes() {
     let hosted = Hosted::start("1h");
     let some = WAITING / INBOUNDS / 2;
-    hosted.come_and_go(0..some);
-    let (before, services) = (live(), hosted.total("meshservices"));
-    assert_eq!(services, some * INBOUNDS);
-    hosted.come_and_go(some..2 * some);
-    assert_eq!(hosted.total("meshservices"), 2 * services);
+    let services = some * INBOUNDS;
+    let come_and_go = |proxies: Range<usize>, all: usize| {
+        let connected = hosted.connect(proxies);
+        // A Dataplane that leaves before anyone looks at it has no services.
+        eventually("services of all Dataplanes", || hosted.total("meshservices") == all);
+        hosted.leave(connected);
+        assert_eq!(hosted.total("meshservices"), all);
+    };
+    come_and_go(0..some, services);
+    let before = live();
+    come_and_go(some..2 * some, 2 * services);
     keeps_at_most(PER_SERVICE, before, services, "each service without a Dataplane");
 }
 
