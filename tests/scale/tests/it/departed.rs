@@ -96,6 +96,15 @@ impl Hosted {
         self.leave(connected);
     }
 
+    /// The same, but for proxies that stay until they have services: a Dataplane that leaves before anyone looks at it
+    /// has none.
+    fn come_and_go_with_services(&self, proxies: Range<usize>) {
+        let all = self.total("meshservices") + proxies.len() * INBOUNDS;
+        let connected = self.connect(proxies);
+        eventually("services of all Dataplanes", || self.total("meshservices") == all);
+        self.leave(connected);
+    }
+
     /// Done when nothing is left of the Dataplanes of these proxies.
     fn leave(&self, connected: Vec<Connected>) {
         // Streams end on the runtime of their connections.
@@ -167,16 +176,11 @@ fn services_in_their_grace_period_keep_nothing_of_large_dataplanes() {
     let hosted = Hosted::start("1h");
     let some = WAITING / INBOUNDS / 2;
     let services = some * INBOUNDS;
-    let come_and_go = |proxies: Range<usize>, all: usize| {
-        let connected = hosted.connect(proxies);
-        // A Dataplane that leaves before anyone looks at it has no services.
-        eventually("services of all Dataplanes", || hosted.total("meshservices") == all);
-        hosted.leave(connected);
-        assert_eq!(hosted.total("meshservices"), all);
-    };
-    come_and_go(0..some, services);
+    hosted.come_and_go_with_services(0..some);
+    assert_eq!(hosted.total("meshservices"), services);
     let before = live();
-    come_and_go(some..2 * some, 2 * services);
+    hosted.come_and_go_with_services(some..2 * some);
+    assert_eq!(hosted.total("meshservices"), 2 * services);
     keeps_at_most(PER_SERVICE, before, services, "each service without a Dataplane");
 }
 
@@ -185,11 +189,11 @@ fn proxies_that_have_left_fill_no_memory_with_services_that_wait() {
     let hosted = Hosted::start("1h");
     let as_many_as_may_wait =
         || eventually("the others to be deleted", || hosted.total("meshservices") == WAITING);
-    hosted.come_and_go(0..PROXIES);
+    hosted.come_and_go_with_services(0..PROXIES);
     as_many_as_may_wait();
     let before = live();
     for round in 1..=3 {
-        hosted.come_and_go(round * PROXIES..(round + 1) * PROXIES);
+        hosted.come_and_go_with_services(round * PROXIES..(round + 1) * PROXIES);
         as_many_as_may_wait();
     }
     keeps_at_most(PER_DEPARTED, before, 3 * PROXIES, "each proxy that has left");
