@@ -1,20 +1,29 @@
-//! Observed calls of the proxy, and connections to it without an identity: counted by Envoy, reported to the control
-//! plane about once a minute, and once more when the proxy ends.
+//! Observed calls of the proxy and their traffic, and connections to it without an identity: counted by Envoy, reported
+//! to the control plane every few seconds, and once more when the proxy ends.
 //!
-//! A report has what was counted since the last one that the control plane took; while it is away, counts wait.
+//! A report has what was counted since the last one that the control plane took. While it is away, counts of calls wait;
+//! traffic waits for a few reports only, because rates are about now.
 
 mod counts;
+mod traffic;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
-use contract::agent::ObservedReport;
+use contract::{agent::ObservedReport, signals::TrafficReport};
 use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
 use runtime::{Backoff, Shutdown};
 use tokio::sync::Mutex;
 
-use self::counts::{CallReport, ReportedCounts, Stats};
+use self::{
+    counts::{CallReport, ReportSize, ReportedCounts, Stats},
+    traffic::{ReportedTraffic, Traffic},
+};
 use crate::{
     control_plane::{ControlPlaneClient, NoAnswer},
     envoy::admin::Admin,
@@ -25,12 +34,18 @@ use crate::{
 };
 
 /// Counters of clusters and listeners that were used. Cheap: Envoy leaves out nearly everything itself.
-const USED: &str = "/stats?usedonly&type=Counters&filter=%5E(cluster%5C..%2B%5C.upstream_rq_total%7C\
-    listener%5C..%2B%5C.(downstream_cx_total%7Cssl%5C.(handshake%7Cconnection_error%7Cfail_verify_.%2B)))%24";
+static USED: LazyLock<String> = LazyLock::new(|| {
+    let listeners = r"listener\..+\.(downstream_cx_total|ssl\.(handshake|connection_error|fail_verify_.+))";
+    filtered("type=Counters", &format!("{}|{listeners}", *traffic::COUNTERS))
+});
+/// Latencies of clusters that were used, in all of Envoy's buckets.
+static LATENCIES: LazyLock<String> = LazyLock::new(|| {
+    filtered("type=Histograms&histogram_buckets=detailed", r"cluster\..+\.upstream_rq_time")
+});
 /// The listeners with TLS, used or not: those are the inbounds.
 const SECURED: &str = "/stats?type=Counters&filter=%5Elistener%5C..%2B%5C.ssl%5C.handshake%24";
-/// Five thousand long names have a fifth of this.
-const MAX_STATS: usize = 8 << 20;
+/// Five thousand long names with all their counters have half of this.
+const MAX_STATS: usize = 32 << 20;
 /// Time limit for a report to the control plane.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A proxy that ends waits no longer.
@@ -42,6 +57,14 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 const GLANCE: Duration = Duration::from_secs(1);
 /// After so many intervals without a call the control plane hears that there were none.
 const QUIET: u32 = 10;
+/// Traffic waits for a control plane that is away for so many reports.
+const WAITING_REPORTS: u32 = 6;
+
+/// A request for statistics that were used and whose whole names match an expression.
+fn filtered(kind: &str, expression: &str) -> String {
+    let expression: String = form_urlencoded::byte_serialize(format!("^({expression})$").as_bytes()).collect();
+    format!("/stats?usedonly&{kind}&filter={expression}")
+}
 
 /// Reports what a proxy calls; clones share what was reported.
 #[derive(Clone)]
@@ -57,6 +80,7 @@ struct Observing {
     name: String,
     token: Token,
     counted: ReportedCounts,
+    traffic: ReportedTraffic,
     /// Intervals since the control plane took a report; `None` before the first.
     quiet: Option<u32>,
     /// Number of reports in a row that were not taken.
@@ -114,6 +138,7 @@ impl Observer {
             name: identity.name.clone(),
             token: Token::of(settings)?,
             counted: ReportedCounts::default(),
+            traffic: ReportedTraffic::default(),
             quiet: None,
             failing: 0,
             failures: health.metrics().register(
@@ -158,11 +183,33 @@ async fn look(observing: &Mutex<Observing>, interval: Duration) {
     }
 }
 
+/// Counts of one look at Envoy.
+struct EnvoyCounts {
+    calls: Stats,
+    traffic: Traffic,
+}
+
+/// Content of one report.
+struct ProxyReport {
+    calls: CallReport,
+    traffic: TrafficReport,
+}
+
+impl ProxyReport {
+    fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.traffic.is_empty()
+    }
+}
+
 impl Observing {
     /// Reports what was counted, if there is something to report.
     async fn report(&mut self, ending: bool) {
-        let Ok(stats) = self.stats().await else { return };
-        let report = self.counted.look(&stats, ending);
+        let Ok(EnvoyCounts { calls, traffic }) = self.stats().await else { return };
+        let mut room = ReportSize::default();
+        let report = ProxyReport {
+            calls: self.counted.look(&calls, ending, &mut room),
+            traffic: self.traffic.look(traffic, &mut room),
+        };
         let due = self.quiet.is_none_or(|quiet| quiet >= QUIET);
         if report.is_empty() && (ending || !due) {
             self.quiet = self.quiet.map(|quiet| quiet + 1);
@@ -171,13 +218,18 @@ impl Observing {
         match self.send(&report).await {
             Ok(taken) => {
                 if taken {
-                    self.counted.accepted(&report);
+                    self.counted.accepted(&report.calls);
+                    self.traffic.accepted(&report.traffic);
                 }
-                (self.quiet, self.failing) = (Some(0), 0);
+                self.quiet = Some(0);
+                self.failing = 0;
             }
             Err(error) => {
                 self.failures.inc();
                 self.failing = self.failing.saturating_add(1);
+                if self.failing >= WAITING_REPORTS {
+                    self.traffic.skip();
+                }
                 // A control plane may be away for a moment, and for hours: it is logged once.
                 if self.failing == 2 {
                     tracing::warn!(
@@ -190,20 +242,22 @@ impl Observing {
     }
 
     /// Fails while Envoy is starting.
-    async fn stats(&self) -> anyhow::Result<Stats> {
-        let used = self.admin.get_within(USED, MAX_STATS).await?;
+    async fn stats(&self) -> anyhow::Result<EnvoyCounts> {
+        let used = self.admin.get_within(&USED, MAX_STATS).await?;
         let secured = self.admin.get_within(SECURED, MAX_STATS).await?;
-        Ok(Stats::read(&used, &secured))
+        let latencies = self.admin.get_within(&LATENCIES, MAX_STATS).await?;
+        Ok(EnvoyCounts { calls: Stats::read(&used, &secured), traffic: Traffic::read(&used, &latencies) })
     }
 
     /// Says whether the report was taken: Kuma's own control plane takes none.
-    async fn send(&self, report: &CallReport) -> anyhow::Result<bool> {
+    async fn send(&self, report: &ProxyReport) -> anyhow::Result<bool> {
         let body = ObservedReport {
             mesh: self.mesh.clone(),
             name: self.name.clone(),
             dataplane_token: self.token.read().await?,
-            clusters: report.clusters.clone(),
-            inbounds: report.inbounds.clone(),
+            clusters: report.calls.clusters.clone(),
+            inbounds: report.calls.inbounds.clone(),
+            traffic: report.traffic.clone(),
         };
         let mut attempt = 1;
         loop {

@@ -6,7 +6,7 @@ use crate::{
     access, analyze, apply, check, client, completion, config, control_planes, delete, describe, diff, edit,
     examples, explain, export, failure,
     failure::{CommandResult, Result},
-    generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, suggest, version, wait,
+    generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, stat, suggest, version, wait,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.
@@ -72,6 +72,8 @@ pub enum Command {
     Access(access::AccessCommand),
     Graph(graph::Graph),
     Analyze(analyze::Analyze),
+    Stat(stat::Stat),
+    Top(stat::Top),
     /// Show whether proxies run what they were sent, and inspect one
     Proxy {
         #[command(subcommand)]
@@ -164,6 +166,8 @@ pub fn run(cli: &Cli) -> Result<CommandResult> {
         Command::Explain(explain) => explain.run(&settings()?.client()?),
         Command::Delete(delete) => delete.run(&cli.global),
         Command::Graph(graph) => graph.run(&settings()?.client()?),
+        Command::Stat(stat) => stat.run(&settings()?.client()?),
+        Command::Top(top) => top.run(&settings()?.client()?),
         Command::Export(export) => export.run(&settings()?.client()?),
         Command::Inspect { command } => command.0.run(&settings()?.client()?),
         Command::Config { command: ConfigCommand::View(view) } => view.run(&settings()?),

@@ -26,7 +26,7 @@ use ureq::{
 use self::redirect::Next;
 pub use self::{
     document::{Document, read as read_as},
-    endpoints::{Call, Proxy, Reply, TokenRequest},
+    endpoints::{Call, Proxy, Reply, SignalQuestion, TokenRequest},
 };
 
 use crate::{

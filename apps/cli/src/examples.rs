@@ -119,6 +119,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("uninstall", &["kumactl uninstall transparent-proxy"]),
     ("uninstall transparent-proxy", &["kumactl uninstall transparent-proxy --dry-run"]),
+    ("stat", &["kumactl stat services", "kumactl stat edges --server backend --window 15m"]),
+    ("top", &["kumactl top --once", "kumactl top --client web --once"]),
     ("suggest", &["kumactl suggest permissions --service backend"]),
     (
         "suggest permissions",

@@ -45,6 +45,7 @@ mod reachability;
 mod reference;
 mod selector;
 mod sni;
+mod stat;
 mod suggest;
 mod target;
 mod terminal;

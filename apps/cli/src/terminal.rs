@@ -65,6 +65,16 @@ pub fn token(text: &str) -> io::Result<()> {
     data(&format!("{text}{end}"))
 }
 
+pub fn stdout_is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Writes a page in the place of everything on the screen.
+pub fn screen(text: &str) -> io::Result<()> {
+    io::stdout().write_all(b"\x1b[H\x1b[2J")?;
+    data(text)
+}
+
 pub fn stdin_is_terminal() -> bool {
     io::stdin().is_terminal()
 }

@@ -14,6 +14,7 @@ mod names;
 pub mod observed;
 pub mod policies;
 pub mod reachability;
+pub mod signals;
 pub mod suggestions;
 pub mod sync;
 pub mod what_if;
@@ -34,6 +35,7 @@ use contract::{
     policies::{PolicyList, RouteList},
     reachability::{MeasuredProxies, ProxyReachabilityAnswer},
     rules::{ProxyRules, ResourceMeta},
+    signals::SignalList,
     suggestions::Suggestions,
     sync::ProxySyncState,
     what_if::WhatIfConsequences,
@@ -59,6 +61,7 @@ use access_question::AccessQuestion;
 use logging::LogChange;
 use observed::WantedEdges;
 use policies::PoliciesOf;
+use signals::WantedSignals;
 use what_if::Hypothesis;
 
 /// Reaches proxies.
@@ -106,6 +109,9 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 
     /// Observed calls of a mesh.
     async fn observed(&self, mesh: &str, wanted: WantedEdges) -> Result<ObservedCalls, InspectError>;
+
+    /// Rates and latencies of calls in a mesh.
+    async fn signals(&self, mesh: &str, wanted: WantedSignals) -> Result<SignalList, InspectError>;
 
     /// Destinations of the proxy; with `to`, the reason why it reaches that destination or not.
     async fn reachability(

@@ -9,6 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::signals::TrafficReport;
+
 /// `POST /bootstrap`: a proxy, its machine and its programs.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -220,6 +222,9 @@ pub struct ObservedReport {
     /// Connections without TLS of the mesh, by the name of the inbound's listener in statistics.
     #[serde(default)]
     pub inbounds: BTreeMap<String, u64>,
+    /// Traffic of all clusters; older agents send none.
+    #[serde(default)]
+    pub traffic: TrafficReport,
 }
 
 fn is_zero(number: &u16) -> bool {

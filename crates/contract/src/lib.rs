@@ -27,6 +27,7 @@ pub mod problem;
 pub mod reachability;
 pub mod resource;
 pub mod rules;
+pub mod signals;
 pub mod sni;
 pub mod stats;
 pub mod suggestions;

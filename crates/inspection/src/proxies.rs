@@ -31,6 +31,7 @@ mod proxy_traits;
 mod reachability;
 pub(crate) mod redact;
 mod rules;
+mod signals;
 mod suggestions;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -38,7 +39,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use api::{
     AdminAnswer, AdminFormat, AdminView, Inspect, InspectError, XdsConfig,
     inspect::access_question::AccessQuestion, inspect::logging::LogChange, inspect::observed::WantedEdges,
-    inspect::policies::PoliciesOf, inspect::what_if::Hypothesis,
+    inspect::policies::PoliciesOf, inspect::signals::WantedSignals, inspect::what_if::Hypothesis,
 };
 use contract::{
     access::Access,
@@ -50,6 +51,7 @@ use contract::{
     policies::{PolicyList, RouteList},
     reachability::{MeasuredProxies, ProxyReachabilityAnswer},
     rules::ProxyRules,
+    signals::SignalList,
     suggestions::Suggestions,
     sync::ProxySyncState,
     what_if::WhatIfConsequences,
@@ -343,6 +345,16 @@ impl Inspect for StoredProxies {
             Ok(observed::of(&mesh, &observations, push.reporting(&mesh.name), traits, wanted))
         })
         .await
+    }
+
+    async fn signals(&self, mesh: &str, wanted: WantedSignals) -> Result<SignalList, InspectError> {
+        let (_, mesh) = self.now(mesh).await?;
+        if let AskedPeers::Zones(questions) = &self.elsewhere {
+            return self.signals_in_zones(questions, &mesh.name, wanted).await;
+        }
+        let observations = self.observations.clone().ok_or_else(observed::elsewhere)?;
+        let proxies = self.push.reporting(&mesh.name);
+        self.computed(move || Ok(signals::of(&mesh, &observations, proxies, &wanted, Timestamp::now()))).await
     }
 
     async fn suggestions(&self, mesh: &str, service: Option<&str>) -> Result<Suggestions, InspectError> {

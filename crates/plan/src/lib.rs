@@ -90,7 +90,7 @@ pub use health_checks::{HealthChecks, Probe};
 pub use held_destinations::{HeldDestinations, callable, never_trimmed};
 pub use hostnames::{Hostname, HostnameConflict, HostnameOrigin, HostnamePort, Hostnames, claimed_twice};
 pub use locality::{Affinity, EndpointRank, Locality};
-pub use meanings::{Meaning, Role, address_stats, meanings};
+pub use meanings::{InboundStats, Meaning, Role, address_stats, inbound_stats, meanings};
 pub use metrics::{CertificateFiles, Counting, MetricsCollector, MetricsPage, ProxyMetrics};
 pub use names::{
     AdminNames, AgentNames, AuthoritiesSecret, CertificateSecret, InboundNames, ListenerNames, NamingScheme,

@@ -8,12 +8,16 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use resources::naming::Kri;
+use resources::{
+    kinds::dataplane::{self, Networking},
+    labels,
+    naming::Kri,
+};
 use topology::DestinationId;
 
 use crate::{
-    Admin, AgentConfiguration, AgentPart, Collector, DestinationBackend, Host, Inbound, Outbound,
-    Passthrough, PassthroughMatch, ProxyMetrics, ProxyPlan, Route, Routing, Stub,
+    Admin, AgentConfiguration, AgentPart, Collector, DestinationBackend, Host, Inbound, NamingScheme, Outbound,
+    Passthrough, PassthroughMatch, ProxyMetrics, ProxyPlan, Route, Routing, Stub, names::InboundFacts,
 };
 
 /// Object that a name stands for.
@@ -79,6 +83,40 @@ pub fn meanings(plan: &ProxyPlan, dataplane: &Kri) -> BTreeMap<String, Meaning> 
 /// The prefix of a listener's statistics that is left to its address.
 pub fn address_stats(address: IpAddr, port: u16) -> String {
     SocketAddr::new(address, port).to_string().replace(':', "_")
+}
+
+/// Names of an inbound in statistics, by one choice of names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboundStats {
+    pub listener: String,
+    /// The cluster that leads to the application.
+    pub cluster: String,
+    /// Counters of permissions, without the dot at the end.
+    pub permissions: String,
+}
+
+/// Names of an inbound in statistics, by either choice of names; none for one that cannot be planned.
+pub fn inbound_stats(networking: &Networking, inbound: &dataplane::Inbound) -> Vec<InboundStats> {
+    let address = inbound.address_in(networking).parse::<IpAddr>().ok();
+    let port = u16::try_from(inbound.port).ok();
+    let service_port = u16::try_from(inbound.service_port()).ok();
+    let section = inbound.section_name().parse().ok();
+    let (Some(address), Some(port), Some(service_port), Some(section)) = (address, port, service_port, section)
+    else {
+        return Vec::new();
+    };
+    let service = inbound.tags.get(labels::SERVICE).map(String::as_str);
+    let facts = InboundFacts { section: &section, address, port, service_port, service };
+    let schemes = [NamingScheme::Unified, NamingScheme::Legacy].into_iter();
+    let of = |scheme: NamingScheme| {
+        let names = scheme.inbound(facts);
+        InboundStats {
+            listener: names.listener_stats.unwrap_or_else(|| address_stats(address, port)),
+            cluster: names.cluster_stats.unwrap_or(names.cluster),
+            permissions: names.permission_stats.trim_end_matches('.').to_owned(),
+        }
+    };
+    schemes.map(of).collect()
 }
 
 #[derive(Default)]

@@ -11,6 +11,7 @@
 mod ledger;
 mod metrics;
 mod record;
+pub mod signals;
 mod writer;
 
 use std::{
@@ -26,6 +27,7 @@ use runtime::metrics::Metrics;
 use store::{Snapshot, Store};
 use topology::observed::{Edge, ObservedEdges};
 
+use self::signals::Signals;
 use ledger::Ledger;
 pub use metrics::ReportMetrics;
 pub use writer::Pace;
@@ -44,6 +46,7 @@ pub struct Observations {
     touched: Mutex<BTreeSet<Arc<str>>>,
     wake: Wake,
     pub meter: ReportMetrics,
+    pub signals: Signals,
 }
 
 impl fmt::Debug for Observations {
@@ -62,6 +65,7 @@ impl Observations {
             touched: Mutex::default(),
             wake: Wake::default(),
             meter: ReportMetrics::register(metrics),
+            signals: Signals::register(metrics),
         }
     }
 

@@ -36,6 +36,7 @@ mod progress;
 mod proxy_findings;
 mod readers;
 mod refusals;
+mod report_allowance;
 mod secrets;
 mod watcher;
 mod zone_acks;

@@ -4,7 +4,10 @@
 //! the hostnames that the zone gave them. Answers are read into the types of the API and nothing else of them is passed
 //! on, so that a zone cannot say anything but what was asked for.
 
-use api::{Inspect, InspectError, inspect::observed::WantedEdges};
+use api::{
+    Inspect, InspectError,
+    inspect::{observed::WantedEdges, signals::WantedSignals},
+};
 use bytes::Bytes;
 use contract::reachability::ProxyReachabilityAnswer;
 use resources::Key;
@@ -26,6 +29,7 @@ pub enum ComputedView {
     Reachability { to: Option<String> },
     ReachabilityOfMesh { offset: usize, size: usize },
     Observed { offset: usize, size: usize, would_be_trimmed: bool },
+    Signals { wanted: WantedSignals },
 }
 
 /// An answer, or why there is none.
@@ -74,6 +78,11 @@ pub async fn answer(inspect: &dyn Inspect, about: &Key, view: &ComputedView) -> 
                 would_be_trimmed: *would_be_trimmed,
             };
             written(inspect.observed(&about.name, wanted).await).await
+        }
+        ComputedView::Signals { wanted } => {
+            let size = wanted.size.min(MAX_LISTED);
+            let wanted = WantedSignals { size, ..wanted.clone() };
+            written(inspect.signals(&about.name, wanted).await).await
         }
     }
 }

@@ -42,7 +42,7 @@ pub fn table(page: &str) -> anyhow::Result<Table> {
 
 /// Packages that know no clock, no network, no disk: what they must not even depend on.
 const PURE: &[&str] =
-    &["contract", "resources", "policy", "topology", "plan", "envoy", "findings", "kds", "xds"];
+    &["contract", "resources", "policy", "topology", "plan", "envoy", "findings", "kds", "xds", "signals"];
 const IMPURE: &[&str] =
     &["tokio", "hyper", "axum", "rusqlite", "tokio-postgres", "rand", "uuid", "nix", "reqwest", "ureq"];
 

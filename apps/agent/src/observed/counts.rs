@@ -80,7 +80,7 @@ fn counters(text: &str) -> impl Iterator<Item = (&str, u64)> {
 
 /// True if a cluster may lead to a service, and not to the application or to something that the proxy needs
 /// for itself.
-fn may_be_called(cluster: &str) -> bool {
+pub fn may_be_called(cluster: &str) -> bool {
     match classify_stat(cluster) {
         Class::Kri(_) | Class::Legacy(LegacyName::Destination(_) | LegacyName::Subset { .. }) => true,
         Class::Other => !cluster.starts_with(PASSTHROUGH),
@@ -117,12 +117,11 @@ struct InboundCounts {
 
 impl ReportedCounts {
     /// Makes the next report. A counter that is smaller than before is one of a new Envoy.
-    pub fn look(&mut self, stats: &Stats, ending: bool) -> CallReport {
+    pub fn look(&mut self, stats: &Stats, ending: bool, room: &mut ReportSize) -> CallReport {
         // Envoy forgets the counters of what it has no more.
         self.clusters.retain(|name, _| stats.clusters.contains_key(name));
         self.inbounds.retain(|name, _| stats.inbounds.contains_key(name));
         let mut report = CallReport::default();
-        let mut room = ReportSize::default();
         for (name, now) in &stats.clusters {
             let reported = self.clusters.entry(name.clone()).or_default();
             if *now < *reported {
@@ -160,14 +159,19 @@ impl ReportedCounts {
 
 /// Size of a report so far.
 #[derive(Default)]
-struct ReportSize {
+pub struct ReportSize {
     names: usize,
     bytes: usize,
 }
 
 impl ReportSize {
     fn takes(&mut self, name: &str) -> bool {
-        let bytes = self.bytes + name.len() + AROUND;
+        self.takes_with(name, 0)
+    }
+
+    /// True if there is room for a name and so many bytes more.
+    pub fn takes_with(&mut self, name: &str, more: usize) -> bool {
+        let bytes = self.bytes + name.len() + AROUND + more;
         if self.names >= MAX_NAMES || bytes > MAX_BYTES {
             return false;
         }

@@ -12,9 +12,9 @@ const SHORTEST: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Observed calls")]
 pub struct ObservationSettings {
-    /// Interval of reports to the control plane about the services that the proxy called; 0 turns reports off
+    /// Interval of reports to the control plane about the calls of the proxy and their latencies; 0 turns reports off
     #[arg(long = "observed-calls-interval", value_name = "DURATION", value_parser = duration,
-          env = "KUMA_DATAPLANE_RUNTIME_OBSERVED_CALLS_INTERVAL", default_value = "1m")]
+          env = "KUMA_DATAPLANE_RUNTIME_OBSERVED_CALLS_INTERVAL", default_value = "10s")]
     interval: Duration,
 }
 

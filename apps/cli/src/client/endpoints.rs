@@ -16,6 +16,7 @@ use contract::{
     reachability::{DestinationReachability, ProxyReachability},
     rules::ProxyRules,
     sni::KnownSni,
+    signals::SignalList,
     stats::StatsSummary,
     suggestions::Suggestions,
     sync::ProxySync,
@@ -120,6 +121,16 @@ pub struct Call<'a> {
     pub port: Option<&'a str>,
 }
 
+/// A question about rates and latencies.
+#[derive(Debug, Clone, Copy)]
+pub struct SignalQuestion<'a> {
+    pub by: &'a str,
+    pub window: &'a str,
+    pub client: Option<&'a str>,
+    pub server: Option<&'a str>,
+    pub zone: Option<&'a str>,
+}
+
 /// A request for a token.
 pub trait TokenRequest: Serialize {
     const PATH: &'static str;
@@ -181,6 +192,13 @@ impl ApiClient {
     /// The graph of access; with a service, only that one and those beside it.
     pub fn graph(&self, mesh: &str, service: Option<&str>) -> Result<Reply<AccessGraph>> {
         self.ask(&Address::of_mesh(mesh, "_graph").maybe("service", service))
+    }
+
+    /// Rates and latencies of calls.
+    pub fn signals(&self, mesh: &str, question: &SignalQuestion<'_>) -> Result<Reply<SignalList>> {
+        let SignalQuestion { by, window, client, server, zone } = question;
+        let address = Address::of_mesh(mesh, "_signals").with("by", by).with("window", window);
+        self.ask(&address.maybe("client", *client).maybe("server", *server).maybe("zone", *zone))
     }
 
     /// Permissions for observed calls.

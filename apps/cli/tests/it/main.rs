@@ -39,6 +39,7 @@ mod prune;
 mod reachability;
 mod selector;
 mod server;
+mod stat;
 mod status;
 mod strange;
 mod suggest;

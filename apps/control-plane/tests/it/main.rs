@@ -35,6 +35,7 @@ mod secrets;
 mod service_hosts;
 mod services;
 mod shadow;
+mod signals;
 mod sni_switching;
 mod snis;
 mod streams;

@@ -6,6 +6,7 @@ use contract::{
     graph::AccessGraph,
     observed::ObservedCalls,
     reachability::{MeshReachability, ProxyReachabilityAnswer},
+    signals::SignalList,
     sni::{KnownSni, UsageList},
     suggestions::Suggestions,
     what_if::{WhatIf, WhatIfRequest},
@@ -23,7 +24,7 @@ pub fn rows() -> impl Iterator<Item = Route> {
     calls().into_iter().chain(reachability()).chain(findings()).chain(questions())
 }
 
-fn calls() -> [Route; 2] {
+fn calls() -> [Route; 3] {
     [
         Route {
             method: Method::GET,
@@ -48,6 +49,18 @@ fn calls() -> [Route; 2] {
             body: None,
             answer: Answer::json::<ObservedCalls>(),
             handler: Handler::waiting(inspect::observed::list),
+        },
+        Route {
+            method: Method::GET,
+            path: "/meshes/{mesh}/_signals".into(),
+            access: AccessRule::Read(vec![Kind::Dataplane]),
+            audited: None,
+            tag: Tag::Inspect,
+            summary: "Rates, success and latencies of calls, by edge or added up by service, workload or zone".into(),
+            query: [&PAGE[..], &["by", "window", "client", "server", "zone"].map(Parameter::text)].concat(),
+            body: None,
+            answer: Answer::json::<SignalList>(),
+            handler: Handler::waiting(inspect::signals::list),
         },
     ]
 }

@@ -177,6 +177,10 @@ fn mesh_case(view: &str, path: String) -> Option<Case> {
         "observed" => {
             Case::get(path, vec![("/edges/0/caller", json!("outside")), ("/dropped", json!(false))])
         }
+        "signals" => {
+            let expect = vec![("/seconds", json!(300)), ("/items/0/server/id", json!("Services"))];
+            Case::get(format!("{path}?by=services&window=5m"), expect)
+        }
         "reachability" => {
             let expect = vec![("/total", json!(3)), ("/items/0/name", json!("default 2 from 3"))];
             Case::get(format!("{path}?size=2&offset=3"), expect)

@@ -7,6 +7,7 @@ use api::{
     AccessRights, AdminAnswer, AdminFormat, AdminView, Allowed, Inspect, InspectError, Settings, XdsConfig,
     inspect::{
         access_question::AccessQuestion, logging::LogChange, observed::WantedEdges, policies::PoliciesOf,
+        signals::WantedSignals,
         what_if::Hypothesis,
     },
 };
@@ -18,6 +19,7 @@ use contract::{
     layout::ProxyLayout,
     logging::ProxyLogLevels,
     observed::{ObservedCall, ObservedCalls},
+    signals::{SignalClient, SignalItem, SignalList, SignalServer},
     policies::{EffectivePolicy, EffectiveRoutes, PolicyList, RouteList},
     reachability::{MeasuredProxies, ProxyReachabilityAnswer},
     rules::{ProxyRules, ResourceMeta},
@@ -182,6 +184,21 @@ impl Inspect for FakeProxies {
     }
 
     /// One edge, to the mesh that was asked for; its count and the total say what else was.
+    /// One edge, made of the question.
+    async fn signals(&self, mesh: &str, wanted: WantedSignals) -> Result<SignalList, InspectError> {
+        let server = SignalServer { id: format!("{:?}", wanted.by), name: wanted.server.unwrap_or_default() };
+        let client =
+            SignalClient { workload: wanted.client.unwrap_or_default(), identity: mesh.to_owned() };
+        let item = SignalItem {
+            client: Some(client),
+            server: Some(server),
+            zone: wanted.zone.unwrap_or_default(),
+            ..SignalItem::default()
+        };
+        let total = wanted.size + wanted.offset;
+        Ok(SignalList { seconds: wanted.seconds, total, items: vec![item], ..SignalList::default() })
+    }
+
     async fn observed(&self, mesh: &str, wanted: WantedEdges) -> Result<ObservedCalls, InspectError> {
         let edge = ObservedCall {
             caller: "outside".to_owned(),
@@ -415,6 +432,7 @@ async fn what_does_not_exist_cannot_be_looked_into() {
         ("/meshes/default/dataplanes/none/_policies", "Failed to retrieve Dataplane"),
         ("/meshes/none/_access?from=a&to=b", "Failed to retrieve Mesh"),
         ("/meshes/none/_observed", "Failed to retrieve Mesh"),
+        ("/meshes/none/_signals", "Failed to retrieve Mesh"),
         ("/meshes/none/_suggestions", "Failed to retrieve Mesh"),
         ("/meshes/default/_suggestions?service=nothing", "nothing is called that"),
         ("/meshes/default/_access?from=nobody&to=b", "nobody is called that"),

@@ -22,20 +22,22 @@ const GLOBAL: [&str; 10] = [
     "http.outbound_trimmed.downstream_rq_4xx",
 ];
 
-/// Statistics kept of every object: its name is found by one of the first four, the next shows that a proxy
-/// may end now, and the last that a destination is called.
-const OF_OBJECTS: [&str; 6] = [
+/// Statistics kept of every object: its name is found by one of the first four, and the last shows that a proxy may end
+/// now.
+const OF_OBJECTS: [&str; 5] = [
     "membership_total",
     "no_filter_chain_match",
     "downstream_cx_destroy",
     "downstream_cx_no_route",
     "downstream_cx_active",
-    "upstream_rq_total",
 ];
 
 /// Statistics that show clients without an identity: all connections, and those that try TLS of the mesh.
 const OF_LISTENERS: &str =
     r"listener\..*\.(?:downstream_cx_total|ssl\.(?:handshake|connection_error|fail_verify_.*))";
+
+/// Calls that permissions refused.
+const OF_PERMISSIONS: &str = r".*\.rbac\.(?:.*\.)?denied";
 
 /// The beginning of every family of Envoy, which its own names do not have.
 const FAMILIES: &str = "envoy_";
@@ -47,10 +49,17 @@ pub(super) fn matcher(counted: &Counting) -> Option<Value> {
     }
     let prefixes = GLOBAL.iter().map(|prefix| json!({ "prefix": prefix }));
     let suffixes = OF_OBJECTS.iter().map(|name| json!({"suffix": format!(".{name}")}));
-    let expressions = [expression(counted), Some(OF_LISTENERS.to_owned())].into_iter().flatten();
+    let of_signals = [OF_LISTENERS.to_owned(), OF_PERMISSIONS.to_owned(), of_clusters()];
+    let expressions = expression(counted).into_iter().chain(of_signals);
     let expressions = expressions.map(|regex| json!({"safeRegex": {"regex": regex}}));
     let patterns: Vec<Value> = prefixes.chain(suffixes).chain(expressions).collect();
     Some(json!({"inclusionList": {"patterns": patterns}}))
+}
+
+/// Statistics that signals are made of. Envoy creates them with the first traffic of a cluster.
+fn of_clusters() -> String {
+    let names: Vec<String> = signals::envoy::of_clusters().map(|name| name.replace('.', r"\.")).collect();
+    format!(r"cluster\..*\.(?:{})", names.join("|"))
 }
 
 /// One expression for all names: Envoy compares each new name with every pattern.

@@ -6,8 +6,13 @@
 
 use std::sync::Arc;
 
-use api::{InspectError, inspect::observed::WantedEdges};
-use contract::{observed::ObservedCalls, reachability::MeasuredProxies, zones::AskedZone};
+use api::{
+    InspectError,
+    inspect::{observed::WantedEdges, signals::WantedSignals},
+};
+use contract::{
+    observed::ObservedCalls, reachability::MeasuredProxies, signals::SignalList, zones::AskedZone,
+};
 use resources::{Key, Kind, kinds::zone::Zone};
 use serde::de::DeserializeOwned;
 use synchronisation::{
@@ -37,6 +42,12 @@ impl PartOfMesh for ObservedCalls {
 }
 
 impl PartOfMesh for MeasuredProxies {
+    fn total(&self) -> usize {
+        self.total
+    }
+}
+
+impl PartOfMesh for SignalList {
     fn total(&self) -> usize {
         self.total
     }
@@ -186,6 +197,36 @@ impl StoredProxies {
             let room = size.saturating_sub(all.items.len());
             all.items.extend(said.items.into_iter().take(room).map(|mut item| {
                 item.zone = Some(zone.clone());
+                item
+            }));
+        }
+        Ok(all)
+    }
+
+    /// Signals that the zones counted, each by itself: a service that several zones call has a row for each.
+    pub(super) async fn signals_in_zones(
+        &self,
+        questions: &Arc<Questions>,
+        mesh: &str,
+        wanted: WantedSignals,
+    ) -> Result<SignalList, InspectError> {
+        let view = |Part { offset, size }: Part| ComputedView::Signals {
+            wanted: WantedSignals { offset, size, zone: None, ..wanted.clone() },
+        };
+        let mut zones = self.zones()?;
+        zones.retain(|zone| wanted.zone.as_ref().is_none_or(|only| only == zone));
+        let page = Part { offset: wanted.offset, size: wanted.size };
+        let parts = Survey { questions, mesh }.page::<SignalList>(zones, page, view).await?;
+        let mut all = SignalList { seconds: wanted.seconds, zones: parts.zones, ..SignalList::default() };
+        for (zone, said) in parts.said {
+            all.total = all.total.saturating_add(said.total);
+            all.dropped = all.dropped.saturating_add(said.dropped);
+            all.proxies.reporting = all.proxies.reporting.saturating_add(said.proxies.reporting);
+            all.proxies.connected = all.proxies.connected.saturating_add(said.proxies.connected);
+            let room = wanted.size.saturating_sub(all.items.len());
+            all.items.extend(said.items.into_iter().take(room).map(|mut item| {
+                // Of whom a zone speaks is not the zone's to say.
+                item.zone.clone_from(&zone);
                 item
             }));
         }

@@ -1,22 +1,21 @@
-//! `POST /observed`: an agent reports what its proxy called since the last report, and who came to its inbounds without
-//! an identity.
+//! `POST /observed`: an agent reports what its proxy called since the last report, how that went, and who came to its
+//! inbounds without an identity.
 //!
 //! Names are those of Envoy's statistics. What they mean is decided by what this control plane gave to the proxy; who
 //! calls, by the token and the Dataplane of the proxy. Nothing else in a report is trusted.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+mod traffic;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{Extension, Json, extract::State};
 use contract::agent::ObservedReport;
 use http::StatusCode;
 use jiff::Timestamp;
-use plan::{Effective, ServerTls};
-use resources::{
-    Key, Kind, Resource,
-    kinds::dataplane::{Dataplane, Inbound, Networking},
-    naming::SelfName,
-};
+use plan::{Effective, ServerTls, inbound_stats};
+use resources::{Key, Kind, Resource, kinds::dataplane::Dataplane};
 use runtime::listen::Peer;
+use tokio::time::Instant;
 use topology::{
     ClientClass, MeshSnapshot, TrimmingMode, matching,
     observed::{Caller, Edge},
@@ -47,12 +46,24 @@ pub async fn answer(
     let dataplane = mesh.dataplanes.get(&key.name).ok_or_else(|| unavailable("is not registered yet"))?;
     let watcher = context.push.newest(&key);
     let watcher = watcher.ok_or_else(|| unavailable("is not connected to this control plane"))?;
+    if !watcher.may_report(Instant::now()) {
+        context.reports.observations.meter.refused();
+        let why = format!("{key} reports too often; send a report every few seconds");
+        return Err((StatusCode::TOO_MANY_REQUESTS, why));
+    }
     let calls = calls(&context, &mesh, dataplane, &watcher, &report.clusters)
         .ok_or_else(|| unavailable("has no configuration yet"))?;
     count_trimmed(&context, &mesh, dataplane, &watcher, &calls);
     let visits = visits(&context, &mesh, dataplane, &report.inbounds);
     watcher.note_report();
-    context.reports.observations.report(&mesh.name, calls.into_iter().chain(visits), Timestamp::now());
+    let now = Timestamp::now();
+    let observations = &context.reports.observations;
+    observations.report(&mesh.name, calls.into_iter().chain(visits), now);
+    if let Some(traffic) = traffic::of_proxy(&mesh, dataplane, &watcher, &report.traffic) {
+        observations.meter.unknown_names(traffic.unknown);
+        let exists = |mesh: &str| context.push.mesh(mesh).is_some();
+        observations.signals.record(&mesh.name, &traffic.known, now, exists);
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -128,8 +139,8 @@ fn visits(
     let mut found = 0;
     let mut edges = Vec::new();
     for inbound in matching::inbounds(dataplane) {
-        let names = names(networking, inbound);
-        let Some(count) = names.iter().find_map(|name| inbounds.get(name)) else { continue };
+        let names = inbound_stats(networking, inbound);
+        let Some(count) = names.iter().find_map(|names| inbounds.get(&names.listener)) else { continue };
         found += 1;
         if *count > 0 && effective.server_tls(inbound) == ServerTls::Permissive {
             let served = context.push.served_at(dataplane, inbound).into_iter();
@@ -140,13 +151,4 @@ fn visits(
     let unknown = inbounds.len().saturating_sub(found);
     context.reports.observations.meter.unknown_names(u64::try_from(unknown).unwrap_or(u64::MAX));
     edges
-}
-
-/// Names of an inbound's listener in statistics, by either choice of names.
-fn names(networking: &Networking, inbound: &Inbound) -> Vec<String> {
-    let unified = inbound.section_name().parse().map(|section| SelfName::Inbound(section).to_string());
-    let address = inbound.address_in(networking).parse::<IpAddr>();
-    let port = u16::try_from(inbound.port);
-    let legacy = address.ok().zip(port.ok()).map(|(address, port)| plan::address_stats(address, port));
-    unified.ok().into_iter().chain(legacy).collect()
 }

@@ -21,6 +21,7 @@ const OTHER: &str = "other";
 #[derive(Debug)]
 pub struct ReportMetrics {
     reports: Counter,
+    refused: Counter,
     unknown: Counter,
     dropped: Counter,
     shadowed: ShadowedCalls,
@@ -51,6 +52,10 @@ impl ReportMetrics {
         );
         ReportMetrics {
             reports: counter("observed_reports", "Reports of observed calls from agents"),
+            refused: counter(
+                "observed_reports_refused",
+                "Reports of observed calls that came too soon after others of the same proxy",
+            ),
             unknown: counter(
                 "observed_unknown_names",
                 "Names in reports of observed calls that this control plane did not send to the proxy; they are left out",
@@ -66,6 +71,11 @@ impl ReportMetrics {
     pub(super) fn report(&self, dropped: u64) {
         self.reports.inc();
         self.dropped.inc_by(dropped);
+    }
+
+    /// A report came too soon.
+    pub fn refused(&self) {
+        self.refused.inc();
     }
 
     /// Names of a report that mean nothing here.

@@ -28,6 +28,7 @@ use super::{
     lock,
     meter::{Delivery, StreamMetrics},
     progress::Progress,
+    report_allowance::ReportAllowance,
 };
 use crate::admin::{self, AuthorityError};
 
@@ -50,6 +51,7 @@ pub struct Watcher {
     place: Mutex<Option<ProxyAddress>>,
     /// Set once its agent has reported calls.
     reported: AtomicBool,
+    reports: Mutex<ReportAllowance>,
     /// Holds that wait until the proxy has acknowledged what it has to do, each with a flag that is set once the proxy
     /// is about to.
     awaited: Mutex<Vec<(Arc<Hold>, bool)>>,
@@ -120,8 +122,14 @@ impl Watcher {
             admin_tls: Mutex::default(),
             place: Mutex::new(place),
             reported: AtomicBool::new(false),
+            reports: Mutex::default(),
             awaited: Mutex::default(),
         }
+    }
+
+    /// True if another report of its agent is not too many by now. It counts as made.
+    pub fn may_report(&self, now: Instant) -> bool {
+        lock(&self.reports).take(now)
     }
 
     /// Notes that its agent said what it calls.

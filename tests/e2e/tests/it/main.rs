@@ -45,6 +45,7 @@ mod rejection;
 mod relay;
 mod routes;
 mod scenarios;
+mod signals;
 mod sni_edges;
 mod sni_rotation;
 mod telemetry;

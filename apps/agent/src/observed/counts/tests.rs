@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn room() -> ReportSize {
+    ReportSize::default()
+}
+
 fn clusters(counts: &[(&str, u64)]) -> Stats {
     let lines: Vec<String> =
         counts.iter().map(|(name, count)| format!("cluster.{name}.upstream_rq_total: {count}")).collect();
@@ -20,7 +24,7 @@ fn inbound(all: u64, handshakes: u64, refused: u64) -> Stats {
 }
 
 fn plain(counted: &mut ReportedCounts, stats: &Stats, ending: bool) -> Option<u64> {
-    let report = counted.look(stats, ending);
+    let report = counted.look(stats, ending, &mut room());
     counted.accepted(&report);
     report.inbounds.get("127.0.0.2_80").copied()
 }
@@ -54,31 +58,31 @@ fn only_what_may_be_a_service_is_read() {
 #[test]
 fn a_report_has_what_was_added_since_the_last_one_that_was_taken() {
     let mut counted = ReportedCounts::default();
-    let report = counted.look(&clusters(&[("a", 3), ("b", 1)]), false);
+    let report = counted.look(&clusters(&[("a", 3), ("b", 1)]), false, &mut room());
     assert_eq!(report.clusters, BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 1)]));
     counted.accepted(&report);
     // The control plane does not take this one.
-    let lost = counted.look(&clusters(&[("a", 5), ("b", 1)]), false);
+    let lost = counted.look(&clusters(&[("a", 5), ("b", 1)]), false, &mut room());
     assert_eq!(lost.clusters, BTreeMap::from([("a".to_owned(), 2)]));
-    let report = counted.look(&clusters(&[("a", 6), ("b", 1)]), false);
+    let report = counted.look(&clusters(&[("a", 6), ("b", 1)]), false, &mut room());
     assert_eq!(report.clusters, BTreeMap::from([("a".to_owned(), 3)]));
     counted.accepted(&report);
-    assert!(counted.look(&clusters(&[("a", 6), ("b", 1)]), false).is_empty());
+    assert!(counted.look(&clusters(&[("a", 6), ("b", 1)]), false, &mut room()).is_empty());
 }
 
 #[test]
 fn counts_of_a_new_envoy_are_new() {
     let mut counted = ReportedCounts::default();
-    let report = counted.look(&clusters(&[("a", 100)]), false);
+    let report = counted.look(&clusters(&[("a", 100)]), false, &mut room());
     counted.accepted(&report);
     // A report that is not taken changes nothing.
-    assert_eq!(counted.look(&clusters(&[("a", 4)]), false).clusters.get("a"), Some(&4));
-    let report = counted.look(&clusters(&[("a", 7)]), false);
+    assert_eq!(counted.look(&clusters(&[("a", 4)]), false, &mut room()).clusters.get("a"), Some(&4));
+    let report = counted.look(&clusters(&[("a", 7)]), false, &mut room());
     assert_eq!(report.clusters.get("a"), Some(&7));
     counted.accepted(&report);
     // A cluster that went away and came back counts from the beginning.
-    assert!(counted.look(&clusters(&[]), false).is_empty());
-    assert_eq!(counted.look(&clusters(&[("a", 9)]), false).clusters.get("a"), Some(&9));
+    assert!(counted.look(&clusters(&[]), false, &mut room()).is_empty());
+    assert_eq!(counted.look(&clusters(&[("a", 9)]), false, &mut room()).clusters.get("a"), Some(&9));
 }
 
 #[test]
@@ -99,7 +103,7 @@ fn connections_without_tls_of_the_mesh_are_counted_once_they_are_certain() {
 fn listeners_without_tls_are_no_inbounds() {
     let stats = Stats::read("listener.127.0.0.1_10001.downstream_cx_total: 5", "");
     let mut counted = ReportedCounts::default();
-    assert!(counted.look(&stats, true).is_empty());
+    assert!(counted.look(&stats, true, &mut room()).is_empty());
 }
 
 #[test]
@@ -107,14 +111,14 @@ fn a_report_is_bounded_and_the_rest_waits() {
     let names: Vec<String> = (0..MAX_NAMES + 10).map(|i| format!("service-{i:06}")).collect();
     let all: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
     let mut counted = ReportedCounts::default();
-    let first = counted.look(&clusters(&all), false);
+    let first = counted.look(&clusters(&all), false, &mut room());
     assert_eq!(first.clusters.len(), MAX_NAMES);
     counted.accepted(&first);
-    let rest = counted.look(&clusters(&all), false);
+    let rest = counted.look(&clusters(&all), false, &mut room());
     assert_eq!(rest.clusters.len(), 10);
     let long: Vec<String> = (0..2000).map(|i| format!("{i:04}{}", "x".repeat(1000))).collect();
     let long: Vec<(&str, u64)> = long.iter().map(|name| (name.as_str(), u64::MAX)).collect();
-    let report = ReportedCounts::default().look(&clusters(&long), false);
+    let report = ReportedCounts::default().look(&clusters(&long), false, &mut room());
     let written = serde_json::to_string(&report.clusters).unwrap().len();
     assert!(written < MAX_BYTES && report.clusters.len() > 900, "{written} bytes");
 }

@@ -6,7 +6,11 @@ use jiff::Timestamp;
 use reconcile::Runner;
 use resources::{Key, Kind, Resource};
 use runtime::{metrics::Metrics, shutdown::Shutdown};
-use serving::observed::{Observations, Pace};
+use serving::observed::{
+    Observations, Pace,
+    signals::{EdgeClient, OutboundTraffic, ProxyTraffic},
+};
+use signals::Sample;
 use topology::{
     DestinationId,
     observed::{Caller, Edge},
@@ -51,6 +55,17 @@ impl ZoneControlPlane {
             shutdown.finish(SOON).await
         });
         assert!(ended, "the other control plane has not written what it saw");
+    }
+
+    /// An agent of the mesh `default` reports traffic now: the workload that called, and the identifier of what it
+    /// called.
+    pub fn traffic(&self, workload: &str, destination: &str, sample: Sample) {
+        let identity = format!("spiffe://default/{workload}");
+        let client = EdgeClient { workload: workload.into(), identity: identity.into() };
+        let destination = DestinationId::Port(destination.parse().unwrap());
+        let outbounds = vec![OutboundTraffic { destination, sample }];
+        let traffic = ProxyTraffic { client, outbounds, inbounds: Vec::new() };
+        self.observations.signals.record(&"default".into(), &traffic, Timestamp::now(), |_| true);
     }
 
     /// The agent of a connected proxy of the mesh `default` has reported since it connected.

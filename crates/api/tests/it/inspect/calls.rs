@@ -28,6 +28,28 @@ async fn observed_calls_are_paged_and_filtered_by_those_to_be_trimmed() {
 }
 
 #[tokio::test]
+async fn signals_are_asked_for_by_group_window_and_ends() {
+    let world = World::new().await;
+    let get = async |query: &str| world.get(&format!("/meshes/default/_signals{query}")).await;
+    let answer = get("").await.expect(200).json();
+    assert_eq!((&answer["seconds"], &answer["total"]), (&json!(60), &json!(10_000)));
+    assert_eq!(answer["items"][0]["server"]["id"], "Edges");
+    let answer = get("?by=workloads&window=30s&client=web&server=kv&zone=east&size=5&offset=2").await;
+    let answer = answer.expect(200).json();
+    assert_eq!((&answer["seconds"], &answer["total"]), (&json!(30), &json!(7)));
+    let item = &answer["items"][0];
+    assert_eq!(item["client"], json!({ "workload": "web", "identity": "default" }));
+    assert_eq!((&item["server"]["name"], &item["zone"]), (&json!("kv"), &json!("east")));
+    for (query, field) in
+        [("?by=nothing", "by"), ("?window=16m", "window"), ("?window=-1s", "window"), ("?window=9", "window")]
+    {
+        let problem = get(query).await.expect_problem_titled(400, "Bad Request");
+        assert!(problem["detail"].as_str().unwrap().contains(field), "{query}: {problem}");
+    }
+    assert_eq!(get("?window=15m").await.expect(200).json()["seconds"], 900);
+}
+
+#[tokio::test]
 async fn permissions_are_suggested_for_a_mesh_or_for_one_service() {
     let world = World::new().await;
     for (query, name) in [("", "allow-to-all"), ("?service=", "allow-to-all"), ("?service=a", "allow-to-a")] {

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use api::{
     AdminAnswer, AdminView, Inspect, InspectError, XdsConfig,
     inspect::access_question::AccessQuestion as ReachQuestion, inspect::logging::LogChange,
-    inspect::observed::WantedEdges, inspect::policies::PoliciesOf, inspect::what_if::Hypothesis,
+    inspect::observed::WantedEdges, inspect::policies::PoliciesOf, inspect::signals::WantedSignals,
+    inspect::what_if::Hypothesis,
 };
 use axum::body::Body;
 use contract::{
@@ -21,6 +22,7 @@ use contract::{
         ReachabilityMode,
     },
     rules::ProxyRules,
+    signals::SignalList,
     suggestions::Suggestions,
     sync::ProxySyncState,
     what_if::WhatIfConsequences,
@@ -127,6 +129,9 @@ impl Inspect for Echo {
         let edges = (0..3).skip(wanted.offset).map(edge).collect();
         let proxies = ReportingProxies { reporting: 1, connected: 2 };
         Ok(ObservedCalls { total: 3, edges, proxies, ..ObservedCalls::default() })
+    }
+    async fn signals(&self, _: &str, _: WantedSignals) -> Result<SignalList, InspectError> {
+        unsupported()
     }
     async fn reachability(
         &self,
