@@ -1,6 +1,6 @@
 //! `GET /_events`: what happened in the last hour, as pages or as a stream of server-sent events.
 //!
-//! Nobody is told of a resource by an event who could not get it, and only those who administer see who wrote something.
+//! An event shows a caller no resource that `GET` would not show, and the user of a write to administrators alone.
 
 mod filter;
 mod stream;

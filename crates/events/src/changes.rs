@@ -12,7 +12,7 @@ use bytes::Bytes;
 use contract::events::ChangeNotice;
 use resources::{Key, Kind};
 
-/// Most pairs of kind and mesh that are remembered. Without the oldest, subscribers are told that anything may have
+/// Most pairs of kind and mesh that are remembered. A subscriber that needs older ones learns that anything may have
 /// changed.
 const MAX_PAIRS: usize = 4096;
 
@@ -44,7 +44,7 @@ pub struct ChangeLog {
     last: u64,
     by_number: BTreeMap<u64, ChangedKind>,
     numbers: HashMap<ChangedKind, u64>,
-    /// Changes before this number cannot be told apart any more.
+    /// Changes before this number are forgotten.
     complete_from: u64,
 }
 

@@ -4,8 +4,8 @@
 //!   history ── mesh ── source (a proxy, a zone, a user, a code of findings) ── its events, oldest first
 //! ```
 //!
-//! When a mesh has too many, its largest source loses its oldest event; when all have, the largest mesh does so. So
-//! whoever causes many events pushes out its own, and others keep theirs.
+//! When a mesh has too many, its largest source loses its oldest event; when all have, the largest mesh does so. So a
+//! peer that causes many events pushes out its own, and others keep theirs.
 
 use std::{
     cmp::Reverse,

@@ -1,4 +1,4 @@
-//! An event that is kept, encoded once for everybody.
+//! An event that is kept, encoded once for all subscribers.
 
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@
 //! A subscriber has no queue: it holds the number of the last event that it was sent and reads on from there. One that
 //! is so slow that events are forgotten before it reads them learns that it has missed some.
 //!
-//! Invariants: recording an event takes the same whatever is kept and whoever follows, and waits for no reader and no
-//! disk. Memory is bounded, and one peer cannot push out the events of others.
+//! Invariants: recording an event takes the same with any number of events and subscribers, and waits for no reader
+//! and no disk. Memory is bounded, and one peer cannot push out the events of others.
 
 mod changes;
 mod history;
@@ -294,7 +294,7 @@ impl Events {
         page
     }
 
-    /// Looks at all events, a few at a time, so that nobody waits for long to record one.
+    /// Looks at all events, a few at a time, so that recording waits for a short time only.
     fn each(&self, mut look: impl FnMut(&Arc<KeptEvent>)) {
         lock(&self.0.history).expire(Timestamp::now());
         let mut number = 0;

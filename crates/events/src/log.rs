@@ -43,7 +43,7 @@ impl EventLog {
     }
 }
 
-/// True for what is said in the log by whoever does it.
+/// True for what the log says in other words, where it happens.
 fn has_a_line(kind: EventKind) -> bool {
     match kind {
         EventKind::ProxyConnected

@@ -18,7 +18,7 @@ pub struct Occurrence {
     pub(crate) mesh: Arc<str>,
     pub(crate) resource: Kind,
     pub(crate) name: String,
-    /// Peer or part of the control plane that it comes from. Whoever causes many events pushes out its own first.
+    /// Peer or part of the control plane that it comes from. One that causes many events pushes out its own first.
     pub(crate) source: Arc<str>,
     kri: String,
     message: String,
@@ -31,7 +31,7 @@ pub struct Occurrence {
 impl Occurrence {
     /// Caused by the resource itself, such as a proxy.
     pub fn of(kind: EventKind, key: &Key, message: impl Into<String>) -> Occurrence {
-        // A Mesh is global, and of interest to whoever asks for the events of that mesh.
+        // A Mesh is global, and belongs to what a caller sees of that mesh.
         let mesh = if key.kind == Kind::Mesh { &key.name } else { &key.mesh };
         let name = shortened(key.name.to_string(), MAX_NAME);
         Occurrence {
@@ -62,7 +62,7 @@ impl Occurrence {
         Occurrence { source: format!("finding {code}").into(), code, kri, since, ..self }
     }
 
-    /// Of interest to whoever asks for the events of a mesh, also about something in no mesh.
+    /// Shown with the events of a mesh, also about something in no mesh.
     #[must_use]
     pub fn in_mesh(self, mesh: &str) -> Occurrence {
         Occurrence { mesh: mesh.into(), ..self }

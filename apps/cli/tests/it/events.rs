@@ -132,7 +132,7 @@ fn following_shows_what_is_kept_and_then_what_happens() {
 }
 
 #[test]
-fn following_says_what_is_missing_and_goes_on_when_the_control_plane_is_back() {
+fn following_says_what_is_missing_and_goes_on_after_an_outage() {
     let server = Server::start();
     let path = "/_events?changes=false&since=1h";
     let event = |name: &str| {

@@ -190,7 +190,7 @@ struct Follower {
     filter: EventFilter,
     content: StreamContent,
     position: ReadPosition,
-    /// Number of the last change that was told.
+    /// Number of the last change that was sent.
     change: u64,
     changes_due: Instant,
     /// Time of the next sign of life.
@@ -233,7 +233,7 @@ impl Follower {
         if let Some(reason) = start.gap {
             self.reader.send(notice("gap", reason)).await?;
         }
-        // Nobody knows what changed while the client was away.
+        // It is not known what changed while the client was away.
         if start.is_resumed && self.content.has_changes() {
             self.reader.send(change_frame(None)).await?;
         }

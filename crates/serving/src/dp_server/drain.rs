@@ -79,7 +79,7 @@ pub async fn answer(
     }
 }
 
-/// Notes that the stream of a proxy will end, for whoever may have that name.
+/// Notes that the stream of a proxy will end, if the credentials are for that name.
 fn announce(context: &ProxyContext, credentials: &Credentials, proxy: &Key) {
     if credentials.allow_name(proxy).is_ok() {
         context.absence.departures.announce(proxy, || context.push.connections(proxy) > 0);
