@@ -4,7 +4,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::{
     access, analyze, apply, check, client, completion, config, control_planes, delete, describe, diff, edit,
-    examples, explain, export, failure,
+    events, examples, explain, export, failure,
     failure::{CommandResult, Result},
     generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, stat, suggest, version, wait,
 };
@@ -71,6 +71,7 @@ pub enum Command {
     },
     Access(access::AccessCommand),
     Graph(graph::Graph),
+    Events(events::EventsCommand),
     Analyze(analyze::Analyze),
     Stat(stat::Stat),
     Top(stat::Top),
@@ -168,6 +169,7 @@ pub fn run(cli: &Cli) -> Result<CommandResult> {
         Command::Graph(graph) => graph.run(&settings()?.client()?),
         Command::Stat(stat) => stat.run(&settings()?.client()?),
         Command::Top(top) => top.run(&settings()?.client()?),
+        Command::Events(events) => events.run(&settings()?.client()?),
         Command::Export(export) => export.run(&settings()?.client()?),
         Command::Inspect { command } => command.0.run(&settings()?.client()?),
         Command::Config { command: ConfigCommand::View(view) } => view.run(&settings()?),

@@ -4,6 +4,7 @@ mod advice;
 mod document;
 mod endpoints;
 mod redirect;
+mod stream;
 
 use std::{
     path::Path,
@@ -27,6 +28,7 @@ use self::redirect::Next;
 pub use self::{
     document::{Document, read as read_as},
     endpoints::{Call, Proxy, Reply, SignalQuestion, TokenRequest},
+    stream::{MessageStream, StreamMessage},
 };
 
 use crate::{

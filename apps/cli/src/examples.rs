@@ -41,6 +41,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("access", &["kumactl access web backend", "kumactl access web-1 backend --port http -m shop"]),
     ("graph", &["kumactl graph | dot -Tsvg > mesh.svg", "kumactl graph --service backend -o mermaid"]),
+    (
+        "events",
+        &[
+            "kumactl events",
+            "kumactl events dataplane/web -f",
+            "kumactl events -m shop --kind proxy-lost,proxy-left --since 10m",
+        ],
+    ),
     ("analyze", &["kumactl analyze", "kumactl analyze -f policies/ -R --fail-on error"]),
     ("proxy", &["kumactl proxy status", "kumactl proxy config web-1 listeners", "kumactl proxy log web-1"]),
     ("proxy status", &["kumactl proxy status", "kumactl proxy status web-1 -o json"]),

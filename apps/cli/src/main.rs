@@ -22,6 +22,7 @@ mod describe;
 mod diff;
 mod document;
 mod edit;
+mod events;
 mod examples;
 mod explain;
 mod export;

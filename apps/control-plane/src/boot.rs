@@ -15,6 +15,7 @@ use std::{
 use admission::Registrar;
 use anyhow::{Result, bail};
 use axum::Router;
+use events::Events;
 use identity::ca::Files;
 use insights::connection::Instance;
 use inspection::{StoredProxies, blame, findings::Findings};
@@ -124,6 +125,8 @@ pub async fn start(config: Config) -> Result<Running> {
     };
     let instance_id = settings.instance_id.clone();
     let audit = settings.audit.clone();
+    let events = Events::new(rest_api::event_log(&audit), &metrics);
+    events.start(&store, &shutdown);
     preparation(&config, registrar.clone(), &instance_id).make(&shutdown).await?;
     let Ports { http, https, diagnostics, proxies, zones, peers, shares } =
         Ports::bind(&config, &metrics).await?;
@@ -132,14 +135,18 @@ pub async fn start(config: Config) -> Result<Running> {
 
     let runner = Runner::new(store.clone(), reconcile::Metrics::register(&metrics), &shutdown);
     insights::start(&runner);
-    let others = synchronisation::SynchronisationParts::new(&config, &registrar, &instance_id, &metrics);
+    let others =
+        synchronisation::SynchronisationParts::new(&config, &registrar, &instance_id, &events, &metrics);
     let questions = others.questions();
     let (push, inspect, findings) =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &runner)?;
+    findings.start(&runner, &events);
     snis::start(&registrar, &push, &runner).await;
     let observations = Observations::started(&metrics, &runner);
     let (answers, inspect) = others.answering(inspect.observing(observations.clone()), &questions);
-    let api = rest_api::router(&registrar, settings, &metrics, inspect.clone(), findings.clone(), &shutdown);
+    let known =
+        rest_api::KnownState { inspect: inspect.clone(), findings: findings.clone(), events: events.clone() };
+    let api = rest_api::router(&registrar, settings, &metrics, known, &shutdown);
     let health = diagnostics::router(store, metrics.clone(), &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>, share| {
         let listener = listener?;
@@ -153,7 +160,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let dp_server = match proxies {
         Some(listener) => {
             let (tls, shown) = proxy_certificate(&config, &metrics, now, &shutdown)?;
-            let parts = (registrar, push, observations);
+            let parts = ServingParts { registrar, push, observations, events };
             let context = dp_context(&config, parts, &listener, instance, &shutdown, shown)?;
             let limits = config
                 .serving
@@ -262,7 +269,6 @@ fn follow_meshes(
         available_services::start(&push, runner);
     }
     push.start(shutdown);
-    findings.start(runner);
     let inspect = if serves_proxies {
         push::metrics::register(&push, metrics);
         let admin_port = config.serving.bootstrap_server.params.admin_port;
@@ -291,15 +297,24 @@ fn end_with(store: Arc<dyn Store>, shutdown: &Shutdown) -> Arc<OnceLock<store::E
     failure
 }
 
+/// Parts that serve proxies and others.
+struct ServingParts {
+    registrar: Arc<Registrar>,
+    push: Arc<Push>,
+    observations: Arc<Observations>,
+    events: Events,
+}
+
 /// Gathers the parts that serve proxies.
 fn dp_context(
     config: &Config,
-    (registrar, push, observations): (Arc<Registrar>, Arc<Push>, Arc<Observations>),
+    parts: ServingParts,
     listener: &Listener,
     instance: Instance,
     shutdown: &Shutdown,
     certificate: ServerCertificate,
 ) -> Result<dp_server::ProxyContext> {
+    let ServingParts { registrar, push, observations, events } = parts;
     let serving::Config { dp_server, xds_server, .. } = &config.serving;
     let zone = &*config.synchronisation.multizone.zone.name;
     let store = registrar.store().clone();
@@ -316,6 +331,7 @@ fn dp_context(
         reports: Reports {
             insights: insights::Writer::new(store, flush, shutdown.clone()),
             observations,
+            events,
             blame: blame::blamed,
         },
         absence: Absence {

@@ -114,6 +114,11 @@ impl fmt::Display for User {
     }
 }
 
+/// True if a user has the right to administer.
+pub fn is_administrator(user: &User, access: &AccessRights) -> bool {
+    user.is_among(&access.admin_resources)
+}
+
 /// Checks that a user may see resources of a kind.
 pub fn check_read_kind(user: &User, kind: Kind, access: &AccessRights) -> Result<(), Error> {
     check_kind(user, kind, kind.descriptor().administered.covers_reads(), access)

@@ -6,7 +6,10 @@
 use std::net::SocketAddr;
 
 use axum::response::Response;
+use contract::events::EventKind;
+use events::{Events, Occurrence};
 use jiff::Timestamp;
+use resources::{Key, Kind};
 use runtime::{listen::Peer, logs::Journal};
 use serde::Serialize;
 
@@ -77,13 +80,16 @@ impl AuditEntry {
         })
     }
 
-    /// Writes the line.
-    pub fn record(self, audit: &Audit, response: &Response) {
+    /// Writes the line, and records the event of a write that changed something.
+    pub fn record(self, audit: &Audit, events: &Events, response: &Response) {
+        if let Some(event) = self.event(response) {
+            events.record(event);
+        }
         let AuditEntry { user, peer, action, subject } = self;
         let AuditedAction { verb, kind } = action;
         let AuditSubject { mesh, name } = response.extensions().get::<AuditSubject>().unwrap_or(&subject);
         let status = response.status().as_u16();
-        let outcome = response.headers().get(OUTCOME).and_then(|outcome| outcome.to_str().ok());
+        let outcome = outcome(response);
         match audit {
             Audit::Off => {}
             Audit::Log => {
@@ -99,4 +105,22 @@ impl AuditEntry {
             }
         }
     }
+
+    /// The event of a write of a resource that changed something. Tokens and backups have none.
+    fn event(&self, response: &Response) -> Option<Occurrence> {
+        let kind = Kind::by_name(self.action.kind).filter(|_| response.status().is_success())?;
+        let (action, message) = match (self.action.verb, outcome(response)) {
+            ("delete", _) => ("delete", "deleted"),
+            (_, Some("created")) => ("create", "created"),
+            (_, Some("updated")) => ("update", "updated"),
+            _ => return None,
+        };
+        let AuditSubject { mesh, name } = &self.subject;
+        let event = Occurrence::of(EventKind::Written, &Key::new(kind, mesh, name), message);
+        Some(event.by(&self.user, action))
+    }
+}
+
+fn outcome(response: &Response) -> Option<&str> {
+    response.headers().get(OUTCOME).and_then(|outcome| outcome.to_str().ok())
 }

@@ -101,6 +101,11 @@ impl Call {
         access::check_read_kind(&self.user, kind, &self.context.settings.access)
     }
 
+    /// True if the user has the right to administer.
+    pub fn is_administrator(&self) -> bool {
+        access::is_administrator(&self.user, &self.context.settings.access)
+    }
+
     /// Checks that the user may write and delete resources of the kind.
     pub fn check_write_access(&self, kind: Kind) -> Result<(), Error> {
         access::check_write_kind(&self.user, kind, &self.context.settings.access)

@@ -1,5 +1,5 @@
-//! Limits that clients share: on the writes, long lists and questions that are worked on and the watches that are open
-//! at a time. The lists themselves are shared, too.
+//! Limits that clients share: on the writes, long lists and questions that are worked on, and on the watches and streams
+//! of events that are open at a time. The lists themselves are shared, too.
 
 mod questions;
 mod response_cache;
@@ -27,15 +27,21 @@ pub const WATCHES: usize = 256;
 /// Open watches of the clients at one address.
 pub const WATCHES_PER_PEER: usize = 64;
 
+/// Open streams of events, of all clients.
+pub const EVENT_STREAMS: usize = 512;
+/// Open streams of events of the clients at one address, which may be that of a proxy before many users.
+pub const EVENT_STREAMS_PER_PEER: usize = 256;
+
 /// Lets so many in at a time.
 #[derive(Debug)]
 pub struct Gates {
     /// However many lists are asked for, so many are made at a time: proxies need the processors, too.
     turns: Arc<Semaphore>,
     watches: Arc<Mutex<Watches>>,
+    event_streams: Arc<Mutex<Watches>>,
     writes: Arc<Semaphore>,
     questions: Questions,
-    /// Waits for writes in progress when the process ends.
+    /// Waits for writes in progress when the process ends, and ends streams.
     shutdown: Shutdown,
     /// Long answers that were made before.
     pub(crate) answers: ResponseCache,
@@ -55,6 +61,7 @@ impl Default for Gates {
         Gates {
             turns: Arc::new(Semaphore::new(processors)),
             watches: Arc::default(),
+            event_streams: Arc::default(),
             writes: Arc::new(Semaphore::new(WRITES)),
             // Two callers do not wait for each other on the smallest machine either.
             questions: Questions::new(processors.max(2)),
@@ -106,21 +113,66 @@ impl Gates {
         limit: usize,
         limit_per_peer: usize,
     ) -> Result<Watching, Error> {
-        let mut watches = lock(&self.watches);
-        let of_peer = watches.by_peer.get(&peer).copied().unwrap_or_default();
-        if of_peer >= limit_per_peer {
-            let text =
-                format!("{of_peer} watches are open from this address, which is the limit: end one of them");
-            return Err(Error::Unavailable(text));
+        Watches::admit(&self.watches, peer, limit, limit_per_peer).map_err(|full| {
+            Error::Unavailable(match full {
+                Full::OfPeer => format!(
+                    "{limit_per_peer} watches are open from this address, which is the limit: end one of them"
+                ),
+                Full::OfAll => {
+                    format!(
+                        "{limit} watches are open, which is the limit of this control plane: list instead"
+                    )
+                }
+            })
+        })
+    }
+
+    /// One more stream of events of a client, unless that is too many.
+    pub fn follow_events(
+        &self,
+        peer: Option<IpAddr>,
+        limit: usize,
+        limit_per_peer: usize,
+    ) -> Result<Watching, Error> {
+        Watches::admit(&self.event_streams, peer, limit, limit_per_peer).map_err(|full| match full {
+            Full::OfPeer => Error::TooMany(format!(
+                "{limit_per_peer} streams of events are open from this address, which is the limit: end one of them"
+            )),
+            Full::OfAll => Error::Unavailable(format!(
+                "{limit} streams of events are open, which is the limit of this control plane: ask for pages instead"
+            )),
+        })
+    }
+
+    /// The end of the process, which streams must not delay.
+    pub fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
+    }
+}
+
+/// Reason for not admitting a watch.
+enum Full {
+    OfPeer,
+    OfAll,
+}
+
+impl Watches {
+    fn admit(
+        watches: &Arc<Mutex<Watches>>,
+        peer: Option<IpAddr>,
+        limit: usize,
+        limit_per_peer: usize,
+    ) -> Result<Watching, Full> {
+        let mut open = lock(watches);
+        if open.by_peer.get(&peer).is_some_and(|of_peer| *of_peer >= limit_per_peer) {
+            return Err(Full::OfPeer);
         }
-        if watches.open >= limit {
-            let text =
-                format!("{limit} watches are open, which is the limit of this control plane: list instead");
-            return Err(Error::Unavailable(text));
+        if open.open >= limit {
+            return Err(Full::OfAll);
         }
-        watches.open += 1;
-        *watches.by_peer.entry(peer).or_default() += 1;
-        Ok(Watching { watches: self.watches.clone(), peer })
+        open.open += 1;
+        *open.by_peer.entry(peer).or_default() += 1;
+        Ok(Watching { watches: watches.clone(), peer })
     }
 }
 

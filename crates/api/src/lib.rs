@@ -13,6 +13,7 @@ mod backup;
 mod call;
 mod describe;
 mod error;
+mod events;
 mod filter;
 mod gates;
 mod hostnames;
@@ -48,7 +49,7 @@ use admission::Registrar;
 pub use access::User;
 pub use audit::Audit;
 pub use error::Error;
-pub use gates::{Gates, WATCHES, WATCHES_PER_PEER};
+pub use gates::{EVENT_STREAMS, EVENT_STREAMS_PER_PEER, Gates, WATCHES, WATCHES_PER_PEER};
 pub use inspect::{
     AdminAnswer, AdminFormat, AdminView, Inspect, InspectError, XdsConfig,
     findings::{CurrentFindings, FindingFilter},
@@ -56,8 +57,8 @@ pub use inspect::{
 pub use metrics::ApiMetrics;
 pub use serve::router;
 pub use settings::{
-    AccessRights, Allowed, Authn, AuthnType, BackupFiles, Issuers, MAX_BODY, Settings, TIMEOUT,
-    WATCH_PATIENCE, names,
+    AccessRights, Allowed, Authn, AuthnType, BackupFiles, EVENT_STREAM_LIFETIME, Issuers, MAX_BODY, Settings,
+    TIMEOUT, WATCH_PATIENCE, names,
 };
 
 /// Everything a request may need.
@@ -70,5 +71,7 @@ pub struct Context {
     pub inspect: Arc<dyn Inspect>,
     /// Current findings per mesh.
     pub findings: Arc<dyn CurrentFindings>,
+    /// What happened lately.
+    pub events: ::events::Events,
     pub gates: Gates,
 }

@@ -156,7 +156,7 @@ impl Paging {
 }
 
 /// This request again, from another place on.
-fn link<'c>(call: &'c Call, place: impl IntoIterator<Item = (&'c str, String)>) -> String {
+pub fn link<'c>(call: &'c Call, place: impl IntoIterator<Item = (&'c str, String)>) -> String {
     let kept = call.query_pairs().iter().filter(|(name, _)| name != "offset" && name != "after");
     let mut pairs: Vec<(&str, String)> = kept.map(|(name, value)| (name.as_str(), value.clone())).collect();
     pairs.extend(place);

@@ -1,6 +1,11 @@
 //! The OpenAPI document, made from the tables of routes and of kinds.
 
-use contract::{accepted::Accepted, problem::Problem, watch::WatchEvent};
+use contract::{
+    accepted::Accepted,
+    events::{ChangeNotice, Event, StreamNotice},
+    problem::Problem,
+    watch::WatchEvent,
+};
 use resources::{Form, Kind, Scope};
 use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
@@ -225,6 +230,10 @@ fn success(answer: &Answer, generator: &mut SchemaGenerator) -> Value {
             "application/json": { "schema": schema(list, generator) },
             "application/x-ndjson": { "schema": generator.subschema_for::<WatchEvent>().to_value() },
         }),
+        Answer::Streamable(list) => json!({
+            "application/json": { "schema": schema(list, generator) },
+            "text/event-stream": { "schema": stream_message(generator) },
+        }),
         Answer::Stored => json_of(generator.subschema_for::<Accepted>().to_value()),
         Answer::Deleted => json_of(object()),
         Answer::Text => json!({ "text/plain": text() }),
@@ -233,6 +242,14 @@ fn success(answer: &Answer, generator: &mut SchemaGenerator) -> Value {
         }
         Answer::Lines => json!({ "application/x-ndjson": text() }),
     }
+}
+
+/// Data of the messages of a stream of events: those without a type, of the type `changed`, and of `gap` and `cut`.
+fn stream_message(generator: &mut SchemaGenerator) -> Value {
+    let event = generator.subschema_for::<Event>().to_value();
+    let changed = generator.subschema_for::<ChangeNotice>().to_value();
+    let notice = generator.subschema_for::<StreamNotice>().to_value();
+    json!({ "anyOf": [event, changed, notice] })
 }
 
 fn responses(answer: &Answer, generator: &mut SchemaGenerator) -> Value {

@@ -107,7 +107,7 @@ async fn serve(context: Arc<Context>, route: Arc<Route>, request: Request) -> Re
         Err(_) => Error::Timeout(limit).into_response(),
     };
     if let Some(entry) = entry {
-        entry.record(&settings.settings.audit, &response);
+        entry.record(&settings.settings.audit, &settings.events, &response);
     }
     response
 }

@@ -27,6 +27,9 @@ pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// A client that takes nothing for this long does not read, however slow its network is.
 pub const WATCH_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Longest time that a stream of events lasts. The rights of its caller are checked anew when it is resumed.
+pub const EVENT_STREAM_LIFETIME: Duration = Duration::from_secs(5 * 60);
+
 /// Credentials of users other than a local administrator: `apiServer.authn.type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthnType {
@@ -155,7 +158,11 @@ pub struct Settings {
     /// Watches that may be open: of all clients, and of the clients at one address.
     pub max_watches: usize,
     pub max_watches_per_peer: usize,
-    /// Longest time for the client of a watch to take one line.
+    /// Streams of events that may be open: of all clients, and of the clients at one address.
+    pub max_event_streams: usize,
+    pub max_event_streams_per_peer: usize,
+    pub event_stream_lifetime: Duration,
+    /// Longest time for the client of a watch or of a stream of events to take one line.
     pub watch_patience: Duration,
     /// The hostnames of services in meshes whose services are called by tags, if they have any.
     pub service_hosts: Option<ServiceHosts>,
@@ -190,6 +197,9 @@ impl Default for Settings {
             timeout: TIMEOUT,
             max_watches: gates::WATCHES,
             max_watches_per_peer: gates::WATCHES_PER_PEER,
+            max_event_streams: gates::EVENT_STREAMS,
+            max_event_streams_per_peer: gates::EVENT_STREAMS_PER_PEER,
+            event_stream_lifetime: EVENT_STREAM_LIFETIME,
             watch_patience: WATCH_PATIENCE,
             service_hosts: None,
             data_sources: Files::default(),

@@ -10,6 +10,7 @@ pub mod access;
 pub mod agent;
 pub mod configuration;
 pub mod dns;
+pub mod events;
 pub mod findings;
 pub mod graph;
 pub mod hostnames;

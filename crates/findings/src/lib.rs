@@ -4,6 +4,7 @@
 //!   snapshot + what a change affects ─▶ MeshFindings   of the mesh and of its policies
 //!   insights of proxies              ─▶ ProxyFindings  what they reject, certificates that near their end
 //!   plan::Finding                    ─▶ as it is       what a proxy asks for and cannot have
+//!   all of a mesh, now and before    ─▶ OpenFindings   what was opened and closed, and when
 //! ```
 //!
 //! Every finding has a code of [`resources::finding`] and names the resource it is about. Both collections
@@ -21,6 +22,7 @@ mod conflicts;
 mod files;
 mod listing;
 mod mesh;
+mod open;
 mod policies;
 mod proxies;
 mod references;
@@ -32,6 +34,7 @@ pub use conflicts::ServiceConflicts;
 pub use files::of_resources;
 pub use listing::{Listing, MAX_PER_CODE};
 pub use mesh::MeshFindings;
+pub use open::{FindingChange, OpenFindings};
 pub use proxies::ProxyFindings;
 pub use resources::finding::{Code, Finding, Severity};
 pub use services::{hostnames_without_address, of_services, used_up};

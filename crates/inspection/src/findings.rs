@@ -12,6 +12,7 @@
 //! ```
 
 mod authorities;
+mod following;
 mod metrics;
 mod snis;
 
@@ -23,20 +24,22 @@ use std::{
 };
 
 use api::{CurrentFindings, FindingFilter, InspectError};
+use events::Events;
 use findings::{Finding, Listing, MeshFindings, ProxyFindings, ServiceConflicts};
 use identity::ca::Files;
 use jiff::Timestamp;
 use kds::unreceived::Unreceived;
-use reconcile::{Follow, Meshes, Next, Pass, ReconcileFailure, Reconciler, Runner, Wake, Whole};
+use reconcile::{Follow, Meshes, Runner};
 use resources::{
     Key, Kind, Resource, finding::Code, kinds::dataplane_insight::DataplaneInsight, naming::Kri,
 };
 use runtime::metrics::Metrics;
 use serving::push::{PendingChanges, Push, lock};
-use store::{Dirty, Snapshot, Store};
+use store::{Snapshot, Store};
 use topology::MeshSnapshot;
 
 use authorities::{Authorities, AuthorityState};
+use following::Following;
 use snis::SniMatchers;
 
 /// Longest delay of the answer to a write until its effect is seen.
@@ -56,6 +59,8 @@ pub struct Findings {
     /// Resources that the global control plane has and this zone does not keep.
     unreceived: Arc<Mutex<Unreceived>>,
     authorities: Authorities,
+    /// Meshes whose findings may have changed since they were compared with those before.
+    touched: Mutex<BTreeSet<Arc<str>>>,
 }
 
 impl fmt::Debug for Findings {
@@ -78,14 +83,15 @@ impl Findings {
             hostnames: Arc::default(),
             unreceived: Arc::default(),
             authorities,
+            touched: Mutex::default(),
         });
         metrics::register(&findings, metrics);
         findings
     }
 
-    /// Starts following changes.
-    pub fn start(self: &Arc<Self>, runner: &Runner) {
-        runner.run(Following(self.clone()));
+    /// Starts following changes, and records what is opened and closed.
+    pub fn start(self: &Arc<Self>, runner: &Runner, events: &Events) {
+        runner.run(Following::new(self.clone(), events.clone()));
     }
 
     /// Conflicts of services, for their reconciler to replace.
@@ -178,8 +184,10 @@ impl Findings {
         let mut meshes = lock(&self.meshes);
         let changed = self.pending.take();
         if changed.anew {
+            lock(&self.touched).extend(meshes.keys().cloned());
             meshes.clear();
         }
+        lock(&self.touched).extend(changed.meshes.keys().cloned());
         for (mesh, change) in changed.meshes {
             match (change.snapshot, meshes.get_mut(&mesh)) {
                 (None, _) => drop(meshes.remove(&mesh)),
@@ -192,34 +200,6 @@ impl Findings {
             told.retain(|mesh| meshes.contains_key(mesh));
         }
         self.authorities.retain(|mesh| meshes.contains_key(mesh));
-    }
-}
-
-/// Keeps findings up to date, and writes nothing.
-struct Following(Arc<Findings>);
-
-impl Reconciler for Following {
-    const NAME: &'static str = "findings";
-    const WORK: &'static str = "keep findings up to date";
-    const FOLLOWS: &'static [Kind] = Kind::ALL;
-    type Unit = Whole;
-
-    fn apply(&mut self, snapshot: &Snapshot, dirty: &Dirty) -> BTreeSet<Whole> {
-        lock(&self.0.proxies).apply(snapshot, dirty, Proxies::read);
-        BTreeSet::new()
-    }
-
-    fn wake(&self) -> Wake {
-        self.0.pending.wake()
-    }
-
-    fn woken(&mut self) -> BTreeSet<Whole> {
-        self.0.catch_up();
-        BTreeSet::new()
-    }
-
-    async fn reconcile(&mut self, _unit: &Whole, _pass: &Pass) -> Result<Next, ReconcileFailure> {
-        Ok(Next::on_change())
     }
 }
 

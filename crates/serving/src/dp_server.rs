@@ -33,6 +33,7 @@ use axum::{
     extract::DefaultBodyLimit,
     routing::{any, post},
 };
+use events::Events;
 use identity::certificate::Facts;
 use insights::connection::Instance;
 use runtime::Shutdown;
@@ -80,6 +81,8 @@ pub struct Reports {
     pub insights: Arc<insights::Writer>,
     /// Observed calls.
     pub observations: Arc<Observations>,
+    /// What happened to proxies.
+    pub events: Events,
     /// Finds the resources of the mesh that a rejected part of a configuration comes from.
     pub blame: status::Blame,
 }

@@ -14,6 +14,8 @@ use std::{
 };
 
 use admission::Registrar;
+use contract::events::EventKind;
+use events::{Events, Occurrence};
 use jiff::Timestamp;
 use kds::{
     guard::{Guard, Threshold},
@@ -27,6 +29,7 @@ use resources::{
         zone_insight::{KdsSubscription, Presence, ZoneInsight},
     },
 };
+use runtime::Shutdown;
 use store::{Dirty, Snapshot};
 use tonic::Status;
 
@@ -115,6 +118,8 @@ pub struct ZoneRegistry {
     /// Since when any zone is connected.
     in_touch_since: Mutex<Option<Timestamp>>,
     changed: Wake,
+    events: Events,
+    shutdown: Shutdown,
 }
 
 impl ZoneRegistry {
@@ -122,6 +127,7 @@ impl ZoneRegistry {
     pub fn start(
         registrar: Arc<Registrar>,
         settings: ZoneSettings,
+        events: Events,
         runner: &Runner,
     ) -> Result<Arc<ZoneRegistry>, store::Error> {
         let snapshot = registrar.store().snapshot()?;
@@ -138,6 +144,8 @@ impl ZoneRegistry {
             states,
             in_touch_since: Mutex::default(),
             changed: Wake::default(),
+            events,
+            shutdown: runner.shutdown().clone(),
         });
         zones.changed.wake();
         runner.run(Writer { zones: zones.clone(), looked: None, has_ended: false });
@@ -209,7 +217,7 @@ impl ZoneRegistry {
             )));
         }
         let id = uuid::Uuid::new_v4().to_string();
-        self.update(zone, |state| {
+        self.join_or_leave(zone, |state| {
             state.begin(stream, &id, &self.settings.instance_id, authenticated, Timestamp::now());
             state.is_asked_at(stream, &self.settings.address);
         });
@@ -246,6 +254,29 @@ impl ZoneRegistry {
         self.of(zone, |state| state.alive(Timestamp::now()));
     }
 
+    /// Changes the streams of a zone, and records if it is connected now and was not, or the other way round. All
+    /// streams end with this process, which is no event of the zones.
+    fn join_or_leave(&self, zone: &str, change: impl FnOnce(&mut ZoneState)) {
+        let mut before = false;
+        let mut after = false;
+        self.update(zone, |state| {
+            before = state.is_online();
+            change(state);
+            after = state.is_online();
+        });
+        if before != after && !self.shutdown.token().is_cancelled() {
+            let (kind, text) = if after {
+                (EventKind::ZoneJoined, "connected: the zone and the global control plane synchronise")
+            } else {
+                (
+                    EventKind::ZoneLeft,
+                    "disconnected: the zone and the global control plane do not synchronise",
+                )
+            };
+            self.events.record(Occurrence::of(kind, &Key::global(Kind::Zone, zone), text));
+        }
+    }
+
     fn update(&self, zone: &str, change: impl FnOnce(&mut ZoneState)) {
         self.of(zone, change);
         self.changed.wake();
@@ -272,6 +303,9 @@ impl ZoneRegistry {
                 let state = states.entry(stored.name().to_owned()).or_insert_with(|| self.new_state());
                 if state.open(ZoneStream::GlobalToZone) == 0 {
                     state.is_lost(health);
+                    let text = format!("disconnected: its control plane was last heard of at {health}");
+                    let key = Key::global(Kind::Zone, stored.name());
+                    self.events.record(Occurrence::of(EventKind::ZoneLeft, &key, text));
                 }
             }
         }
@@ -433,6 +467,6 @@ impl StreamVisit {
 
 impl Drop for StreamVisit {
     fn drop(&mut self) {
-        self.zones.update(&self.zone, |state| state.end(self.stream, &self.id, Timestamp::now()));
+        self.zones.join_or_leave(&self.zone, |state| state.end(self.stream, &self.id, Timestamp::now()));
     }
 }

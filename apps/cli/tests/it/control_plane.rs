@@ -14,6 +14,7 @@ use std::{
 use admission::{ControlPlaneRole, Registrar, RuleSettings};
 use api::{ApiMetrics, Authn, Context, Gates, Settings};
 use axum::{body::Body, extract::Request as Incoming, http::HeaderMap, middleware};
+use events::Events;
 use identity::ca::Files;
 use inspection::{StoredProxies, findings::Findings};
 use jiff::Timestamp;
@@ -35,6 +36,8 @@ pub use fixtures::UNIFIED;
 /// Serves until dropped.
 pub struct ZoneControlPlane {
     pub url: String,
+    /// For what a test lets happen.
+    pub events: Events,
     registrar: Arc<Registrar>,
     push: Arc<Push>,
     observations: Arc<Observations>,
@@ -76,6 +79,7 @@ impl ZoneControlPlane {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let inside = runtime.enter();
         let (push, observations, context) = assemble(&registrar, settings, &shutdown);
+        let events = context.events.clone();
         drop(inside);
         let seen = requests.clone();
         let router = api::router(context).layer(middleware::map_request(move |request| {
@@ -89,7 +93,7 @@ impl ZoneControlPlane {
             url
         });
         let control_plane =
-            ZoneControlPlane { url, registrar, push, observations, requests, shutdown, runtime };
+            ZoneControlPlane { url, events, registrar, push, observations, requests, shutdown, runtime };
         control_plane.store(json!({ "type": "Mesh", "name": "default" }));
         control_plane
     }
@@ -263,7 +267,9 @@ fn assemble(
     let problems = Findings::new(store.clone(), push.clone(), Files::default(), &metrics);
     push.start(shutdown);
     let runner = Runner::new(store.clone(), reconcile::Metrics::register(&metrics), shutdown);
-    problems.start(&runner);
+    let events = Events::default();
+    events.start(&store, shutdown);
+    problems.start(&runner, &events);
     let observations = Observations::started(&metrics, &runner);
     let inspect = StoredProxies::new(store, push.clone(), 9901).observing(observations.clone());
     let context = Context {
@@ -272,7 +278,8 @@ fn assemble(
         metrics: ApiMetrics::register(&metrics),
         inspect: Arc::new(inspect),
         findings: problems,
-        gates: Gates::default(),
+        events,
+        gates: Gates::default().finished_before(shutdown.clone()),
     };
     (push, observations, context)
 }

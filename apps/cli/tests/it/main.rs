@@ -16,6 +16,7 @@ mod delete;
 mod describe;
 mod diff;
 mod edit;
+mod events;
 mod explain;
 mod export;
 mod forged;

@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use admission::Registrar;
 use anyhow::{Context, Result};
 use axum::Router;
+use events::{EventLog, Events};
 use identity::ca::Files;
 use insights::BASED_ON_KUMA;
 use inspection::findings::Findings;
@@ -30,18 +31,34 @@ pub fn audit(config: &Config, metrics: &Metrics) -> Result<api::Audit> {
     Ok(api::Audit::File(journal))
 }
 
+/// Opens the log of events, which is where the audit log is.
+pub fn event_log(audit: &api::Audit) -> EventLog {
+    match audit {
+        api::Audit::Off => EventLog::Off,
+        api::Audit::Log => EventLog::Log,
+        api::Audit::File(journal) => EventLog::File(journal.clone()),
+    }
+}
+
+/// What is known beside the store.
+pub struct KnownState {
+    pub inspect: Arc<dyn api::Inspect>,
+    pub findings: Arc<Findings>,
+    pub events: Events,
+}
+
 pub fn router(
     registrar: &Arc<Registrar>,
     settings: api::Settings,
     metrics: &Metrics,
-    inspect: Arc<dyn api::Inspect>,
-    problems: Arc<Findings>,
+    known: KnownState,
     shutdown: &Shutdown,
 ) -> Router {
+    let KnownState { inspect, findings, events } = known;
     let registrar = registrar.clone();
     let metrics = api::ApiMetrics::register(metrics);
     let gates = api::Gates::default().finished_before(shutdown.clone());
-    api::router(api::Context { registrar, settings, metrics, inspect, findings: problems, gates })
+    api::router(api::Context { registrar, settings, metrics, inspect, findings, events, gates })
 }
 
 /// Settings of the API.
@@ -102,6 +119,9 @@ pub fn settings(config: &Config, store: Arc<dyn Store>) -> api::Settings {
         },
         max_watches: api::WATCHES,
         max_watches_per_peer: api::WATCHES_PER_PEER,
+        max_event_streams: api::EVENT_STREAMS,
+        max_event_streams_per_peer: api::EVENT_STREAMS_PER_PEER,
+        event_stream_lifetime: api::EVENT_STREAM_LIFETIME,
         watch_patience: api::WATCH_PATIENCE,
     }
 }

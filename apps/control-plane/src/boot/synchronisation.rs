@@ -22,6 +22,7 @@ use ::synchronisation::{
 use admission::Registrar;
 use anyhow::{Context as _, Result, anyhow};
 use api::Inspect;
+use events::Events;
 use http::Uri;
 use insights::{BASED_ON_KUMA, connection::Instance};
 use inspection::StoredProxies;
@@ -77,6 +78,7 @@ pub struct SynchronisationParts<'a> {
     config: &'a Config,
     registrar: &'a Arc<Registrar>,
     instance_id: &'a str,
+    events: &'a Events,
     metrics: &'a Metrics,
 }
 
@@ -85,9 +87,10 @@ impl<'a> SynchronisationParts<'a> {
         config: &'a Config,
         registrar: &'a Arc<Registrar>,
         instance_id: &'a str,
+        events: &'a Events,
         metrics: &'a Metrics,
     ) -> SynchronisationParts<'a> {
-        SynchronisationParts { config, registrar, instance_id, metrics }
+        SynchronisationParts { config, registrar, instance_id, events, metrics }
     }
 
     /// The zones that can be asked, also where another instance has to do it.
@@ -201,6 +204,7 @@ impl<'a> SynchronisationParts<'a> {
         let zones = ZoneRegistry::start(
             (*registrar).clone(),
             zones::ZoneSettings::of_zones(settings, self.instance_id, address, serves_alone(config)),
+            self.events.clone(),
             runner,
         )?;
         metrics::of_global(&zones, self.metrics);
@@ -235,6 +239,7 @@ impl<'a> SynchronisationParts<'a> {
         let own = ZoneRegistry::start(
             (*registrar).clone(),
             zones::ZoneSettings::of_own_zone(serves_alone(config)),
+            self.events.clone(),
             runner,
         )?;
         metrics::of_zone(&own, &zone.as_str().into(), self.metrics);

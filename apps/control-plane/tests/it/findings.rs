@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use control_plane::config::setting::StoreType;
+use events::Events;
 use identity::ca::{Files, builtin, bundled};
 use inspection::findings::Findings;
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use resources::{
 use runtime::metrics::Metrics;
 use serde_json::{Value, json};
 use serving::push::PendingWork;
-use store::Memory;
+use store::{Memory, Store};
 
 use crate::{
     client::{config, get, put, start},
@@ -40,20 +41,26 @@ fn the_reference_of_findings_is_up_to_date() {
     crate::config::committed("findings.md", &page);
 }
 
-struct Found {
-    world: World,
-    findings: Arc<Findings>,
+pub struct Found {
+    pub world: World,
+    pub findings: Arc<Findings>,
     metrics: Metrics,
+    pub events: Events,
 }
 
 impl Found {
-    fn new() -> Found {
-        let world = World::starting_late(Arc::new(Memory::default()));
+    pub fn new() -> Found {
+        Found::on(Arc::new(Memory::default()))
+    }
+
+    pub fn on(store: Arc<dyn Store>) -> Found {
+        let world = World::starting_late(store);
         let metrics = Metrics::default();
         let findings = Findings::new(world.store.clone(), world.push.clone(), Files::default(), &metrics);
         world.push.start(&world.shutdown);
-        findings.start(&runner(&world.store, &world.shutdown));
-        Found { world, findings, metrics }
+        let events = Events::default();
+        findings.start(&runner(&world.store, &world.shutdown), &events);
+        Found { world, findings, metrics, events }
     }
 
     fn lines(&self) -> Vec<String> {
@@ -77,7 +84,7 @@ impl Found {
 
 #[tokio::test]
 async fn what_a_connected_proxy_cannot_have_is_found_until_it_can_or_leaves() {
-    let Found { world, findings, metrics } = &Found::new();
+    let Found { world, findings, metrics, .. } = &Found::new();
     world.put([mesh("default", ""), dataplane("default", "web", "192.0.2.1", "web", &["backend"])]).await;
     assert_eq!(findings.list("default", Timestamp::now(), |_| true), [], "its proxy is not there");
     let connected = world.push.connect(traits("default", "web"));
@@ -224,7 +231,7 @@ async fn an_authority_that_ends_soon_or_cannot_be_used_is_found() {
 
 #[tokio::test]
 async fn every_trusted_authority_has_its_expiry_in_the_metrics_even_if_expired() {
-    let Found { world, findings, metrics } = &Found::new();
+    let Found { world, findings, metrics, .. } = &Found::new();
     let now = Timestamp::now();
     let days = |count: i64| jiff::SignedDuration::from_hours(24 * count);
     let backend = |name: &str, expiration: &str| json!({ "name": name, "type": "builtin", "conf": { "caCert": { "expiration": expiration } } });

@@ -1,5 +1,6 @@
 //! A global control plane and a zone in one process, over real sockets that a test cuts.
 
+mod events;
 mod instances;
 mod keys;
 mod kuma_global;

@@ -10,6 +10,7 @@ mod churn;
 mod client;
 mod command;
 mod config;
+mod events;
 mod findings;
 mod health;
 mod hostile_peers;

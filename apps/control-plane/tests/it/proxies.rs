@@ -15,6 +15,7 @@ use axum::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use control_plane::config::Config;
+use events::Events;
 use http::{Request, StatusCode, header};
 use identity::{
     DataplaneToken, KeyPair, Purpose,
@@ -142,6 +143,7 @@ impl ProxyServer {
             reports: Reports {
                 insights: insights::Writer::new(store, FLUSH, world.shutdown.clone()),
                 observations: Arc::new(Observations::new(world.store.clone(), &Metrics::default())),
+                events: Events::default(),
                 blame: blame::blamed,
             },
             second_try_after: Duration::from_secs(3600),

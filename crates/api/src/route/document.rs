@@ -99,6 +99,8 @@ pub enum Answer {
     Json(Schema),
     /// A list; or, if the query says so, one that goes on, a [`contract::watch::WatchEvent`] per line.
     Watchable(Schema),
+    /// A list; or, if the caller accepts server-sent events, a stream of its items.
+    Streamable(Schema),
     /// A resource, with its version as `ETag`.
     Versioned(Schema),
     /// That of a put, which `If-Match` may make depend on the version.

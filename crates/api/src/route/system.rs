@@ -1,13 +1,16 @@
 //! Rows about the control plane as a whole.
 
 use contract::{
+    events::Event,
     index::{Index, PolicyTypes, ResourceTypes, User},
     insight::{GlobalInsight, GlobalInsights},
 };
 use http::Method;
 
-use super::{AccessRule, Answer, AuditedAction, Handler, Parameter, Route, Schema, Tag};
-use crate::{access, backup, describe, insight, kri};
+use super::{
+    AccessRule, Answer, AuditedAction, Handler, Parameter, Route, Schema, Tag, document::PAGE_AFTER,
+};
+use crate::{access, backup, describe, events, insight, kri};
 
 pub fn rows() -> impl Iterator<Item = Route> {
     descriptions().into_iter().chain(contents())
@@ -54,8 +57,25 @@ fn descriptions() -> [Route; 3] {
     ]
 }
 
-fn contents() -> [Route; 6] {
+fn contents() -> [Route; 7] {
     [
+        Route {
+            method: Method::GET,
+            path: "/_events".into(),
+            access: AccessRule::asked(events::check_access),
+            audited: None,
+            tag: Tag::System,
+            summary: "What happened in the last hour, as pages; or, for callers that accept text/event-stream, as it happens"
+                .into(),
+            query: [
+                &[PAGE_AFTER[0], PAGE_AFTER[2]][..],
+                &["mesh", "kind", "type", "name", "since", "changes"].map(Parameter::text),
+            ]
+            .concat(),
+            body: None,
+            answer: Answer::Streamable(Schema::page_of(Schema::of::<Event>())),
+            handler: Handler::waiting(events::answer),
+        },
         Route {
             method: Method::GET,
             path: "/_backup".into(),

@@ -2,8 +2,10 @@
 
 use api::route::{self, Route, Tag};
 use axum::body::Body;
+use contract::events::EventKind;
+use events::Occurrence;
 use http::Method;
-use resources::{Kind, Scope};
+use resources::{Key, Kind, Scope};
 use serde_json::{Value, json};
 
 use crate::{
@@ -88,6 +90,9 @@ fn system_case(path: &str) -> Option<Case> {
     match path {
         "/" => Case::get(path, vec![("/product", json!("Kuma"))]),
         "/config" | "/_backup" => Case::get(path, Vec::new()),
+        "/_events" => {
+            Case::get(path, vec![("/items/0/kind", json!("proxy-connected")), ("/next", Value::Null)])
+        }
         "/who-am-i" => Case::get(path, vec![("/name", json!("mesh-system:admin"))]),
         "/policies" => Case::get(path, vec![("/policies/0/name", json!("MeshAccessLog"))]),
         "/_resources" => Case::get(path, vec![("/resources/0/name", json!("Dataplane"))]),
@@ -255,6 +260,8 @@ async fn full_world() -> World {
         let mesh = if kind.descriptor().scope == Scope::Mesh { "default" } else { "" };
         world.store(kind, mesh, name(kind), spec).await;
     }
+    let sample = Key::new(Kind::Dataplane, "default", "sample");
+    world.events.record(Occurrence::of(EventKind::ProxyConnected, &sample, "connected"));
     world
 }
 

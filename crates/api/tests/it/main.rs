@@ -7,6 +7,7 @@ mod authn;
 mod backup;
 mod coverage;
 mod documents;
+mod events;
 mod faults;
 mod hosts;
 mod inspect;

@@ -5,11 +5,15 @@ use std::{net::SocketAddr, sync::Arc};
 use admission::{ControlPlaneRole, Registrar, RuleSettings};
 use api::{ApiMetrics, Context, Gates, Settings};
 use axum::{Router, body::Body};
+use events::Events;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Labels, Resource, Spec, format::universal};
-use runtime::listen::{Owner, Peer};
+use runtime::{
+    Shutdown,
+    listen::{Owner, Peer},
+};
 use serde_json::{Value, json};
 use store::{Memory, Store, Write};
 use tower::ServiceExt;
@@ -23,6 +27,14 @@ pub struct World {
     pub router: Router,
     pub registrar: Arc<Registrar>,
     pub metrics: runtime::metrics::Metrics,
+    pub events: Events,
+    pub shutdown: Shutdown,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.shutdown.begin();
+    }
 }
 
 pub fn zone() -> ControlPlaneRole {
@@ -56,15 +68,19 @@ impl World {
         log::ask_every_log();
         let metrics = runtime::metrics::Metrics::default();
         let registrar = Arc::new(Registrar::new(store, setup));
+        let events = Events::default();
+        let shutdown = Shutdown::default();
+        events.start(registrar.store(), &shutdown);
         let context = Context {
             registrar: registrar.clone(),
             settings,
             metrics: ApiMetrics::register(&metrics),
             inspect: Arc::new(FakeProxies),
             findings: Arc::new(FakeFindings),
-            gates: Gates::default(),
+            events: events.clone(),
+            gates: Gates::default().finished_before(shutdown.clone()),
         };
-        let world = World { router: api::router(context), registrar, metrics };
+        let world = World { router: api::router(context), registrar, metrics, events, shutdown };
         world.store(Kind::Mesh, "", "default", json!({})).await;
         world
     }

@@ -5,6 +5,7 @@
 //! of secrets (certificates that near their end, new authorities, revoked tokens).
 
 mod entry;
+mod happenings;
 mod presence;
 mod secrets;
 
@@ -26,7 +27,7 @@ use xds::{
     },
 };
 
-use self::entry::RegisteredStream;
+use self::{entry::RegisteredStream, happenings::NextAcceptance};
 use super::{
     ProxyContext,
     credentials::Credentials,
@@ -125,6 +126,7 @@ async fn stream<P: Protocol>(
     let proxy = registration.proxy();
     let key = proxy.key();
     tracing::info!(kind = key.kind.name(), mesh = &*key.mesh, name = &*key.name, "proxy connected");
+    context.reports.events.record(happenings::connected(&key));
     let connected = context.push.connect(proxy.traits.clone());
     if let Some(own) = &proxy.own_dataplane {
         connected.watcher.registered_with(&own.spec);
@@ -160,6 +162,7 @@ async fn stream<P: Protocol>(
             at: None,
             patience: Backoff::new(context.second_try_after, LONGEST_PATIENCE),
         },
+        next_acceptance: NextAcceptance::First,
     };
     let ended = tokio::select! {
         ended = session.run(first, incoming) => ended,
@@ -167,7 +170,7 @@ async fn stream<P: Protocol>(
         () = context.shutdown.begun() => Ok(()),
     };
     drop(session);
-    tracing::info!(kind = key.kind.name(), mesh = &*key.mesh, name = &*key.name, "proxy disconnected");
+    happenings::ended(&context, &key, &ended);
     registration.end();
     ended
 }
@@ -191,6 +194,7 @@ struct Session<'s, P: Protocol> {
     secrets: SessionSecrets,
     presence: Presence,
     second_try: SecondTry,
+    next_acceptance: NextAcceptance,
 }
 
 /// Secrets that a proxy was given, and the changes after which it may need others.
@@ -396,6 +400,7 @@ impl<P: Protocol> Session<'_, P> {
                 Action::Acked { kind, .. } => {
                     self.delivery.meter().answered(kind, Confirmation::Ack);
                     self.stop_trying();
+                    self.note_acceptance();
                 }
                 Action::Rejected { kind, names, message, .. } => {
                     self.delivery.meter().answered(kind, Confirmation::Nack);
@@ -403,6 +408,7 @@ impl<P: Protocol> Session<'_, P> {
                     let mesh = &*key.mesh;
                     let name = &*key.name;
                     tracing::warn!(mesh, name, ?kind, ?names, message, "proxy rejected its configuration");
+                    self.note_rejection(kind, &names, &message);
                     if !names.is_empty() && self.second_try.at.is_none() {
                         self.second_try.at = Some(Instant::now() + self.second_try.patience.next_delay());
                     }

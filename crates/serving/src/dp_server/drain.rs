@@ -10,7 +10,7 @@ use contract::agent::DrainRequest;
 use http::StatusCode;
 use jiff::Timestamp;
 use resources::{
-    Resource, Spec,
+    Key, Kind, Resource, Spec,
     kinds::dataplane::{Dataplane, InboundState},
 };
 use runtime::listen::Peer;
@@ -25,12 +25,6 @@ pub async fn answer(
     peer: Option<Extension<Peer>>,
     Json(request): Json<DrainRequest>,
 ) -> Result<StatusCode, (StatusCode, String)> {
-    // Zone proxies have no inbounds that others call.
-    if request.mesh.is_empty() {
-        return Ok(StatusCode::NO_CONTENT);
-    }
-    let proxy = IdentifiedProxy::identify(&format!("{}.{}", request.mesh, request.name), json!({}))
-        .map_err(|status| (StatusCode::BAD_REQUEST, status.message().to_owned()))?;
     let token = Some(request.dataplane_token.as_str()).filter(|token| !token.is_empty());
     let store = context.registrar.store();
     let unauthorized = |status: Status| {
@@ -41,6 +35,15 @@ pub async fn answer(
     let snapshot = store.snapshot().map_err(unavailable)?;
     let credentials =
         Credentials::verify(&context, &snapshot, &request.mesh, token).await.map_err(unauthorized)?;
+    // Zone proxies have no inbounds that others call.
+    if request.mesh.is_empty() {
+        for kind in [Kind::ZoneIngress, Kind::ZoneEgress] {
+            announce(&context, &credentials, &Key::global(kind, &request.name));
+        }
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let proxy = IdentifiedProxy::identify(&format!("{}.{}", request.mesh, request.name), json!({}))
+        .map_err(|status| (StatusCode::BAD_REQUEST, status.message().to_owned()))?;
     let written = store::update_with::<Failure>(store.as_ref(), |snapshot| {
         let Some(stored) = snapshot.get(&proxy.key()) else { return Ok(Vec::new()) };
         credentials.allow_stored(stored)?;
@@ -58,7 +61,11 @@ pub async fn answer(
         let draining = without_ready_inbounds(stored);
         Ok(draining.map(|it| Write::Update { expected: it.version, resource: it }).into_iter().collect())
     });
-    match written.await {
+    let written = written.await;
+    if written.is_ok() {
+        announce(&context, &credentials, &proxy.key());
+    }
+    match written {
         Ok(None) => Ok(StatusCode::NO_CONTENT),
         Ok(Some(_)) => {
             tracing::info!(mesh = request.mesh, name = request.name, "proxy is about to stop");
@@ -69,6 +76,13 @@ pub async fn answer(
             Err((StatusCode::CONFLICT, format!("too many concurrent changes of {}; try again", proxy.key())))
         }
         Err(Failure::Store(error)) => Err(unavailable(error)),
+    }
+}
+
+/// Notes that the stream of a proxy will end, if the credentials are for that name.
+fn announce(context: &ProxyContext, credentials: &Credentials, proxy: &Key) {
+    if credentials.allow_name(proxy).is_ok() {
+        context.absence.departures.announce(proxy, || context.push.connections(proxy) > 0);
     }
 }
 

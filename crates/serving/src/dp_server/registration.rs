@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use admission::Refusal;
+use admission::{Refusal, WriteEffect};
+use contract::events::EventKind;
+use events::Occurrence;
 use insights::ProxyConnection;
 use jiff::Timestamp;
 use resources::{
@@ -117,7 +119,14 @@ impl Registration {
             let admitted =
                 registrar.rules().admit_of_proxy(draft, &snapshot, Timestamp::now()).map_err(refused)?;
             match registrar.commit(admitted.pending).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    if admitted.outcome == WriteEffect::Created {
+                        let text = "brought its definition along, which was not stored";
+                        let event = Occurrence::of(EventKind::ProxyRegistered, &key, text);
+                        self.context.reports.events.record(event);
+                    }
+                    return Ok(());
+                }
                 Err(refusal) => snapshot = attempts.newer(refusal).await.map_err(refused)?,
             }
         }

@@ -95,7 +95,8 @@ fn rejections(
     told.collect()
 }
 
-fn word(kind: Type) -> &'static str {
+/// Name of a type in insights and messages.
+pub fn word(kind: Type) -> &'static str {
     match kind {
         Type::Cluster => "cds",
         Type::Endpoint => "eds",

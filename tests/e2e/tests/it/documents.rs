@@ -67,7 +67,7 @@ impl Example {
     /// is true.
     fn only_reads(&self) -> bool {
         let words: Vec<&str> = self.command.split(' ').take(2).collect();
-        let reads = ["access", "analyze", "get", "inspect", "proxy"];
+        let reads = ["access", "analyze", "events", "get", "inspect", "proxy"];
         words[0] == "curl" || words[0] == "kumactl" && reads.contains(&words[1])
     }
 
@@ -281,6 +281,11 @@ fn the_readme_shows_what_happens() {
 #[test]
 fn the_checks_before_a_migration_of_names_work() {
     check_document(&root().join("docs/guide/naming-migration.md"));
+}
+
+#[test]
+fn the_page_about_events_shows_what_happened() {
+    check_document(&root().join("docs/guide/events.md"));
 }
 
 #[test]

@@ -90,6 +90,7 @@ impl Target {
             metrics: api::ApiMetrics::register(&metrics),
             inspect: Arc::new(StoredProxies::new(store.clone(), push.clone(), 0)),
             findings: Findings::new(store.clone(), push.clone(), Files::default(), &metrics),
+            events: events::Events::default(),
             gates: api::Gates::default(),
         };
         let proxies = dp_server::router(Arc::new(for_proxies(registrar, store, push.clone(), &shutdown)));
@@ -150,6 +151,7 @@ fn for_proxies(
         reports: Reports {
             observations: Arc::new(Observations::new(store.clone(), &Metrics::default())),
             insights: insights::Writer::new(store, Duration::from_millis(50), shutdown.clone()),
+            events: events::Events::default(),
             blame: blame::blamed,
         },
         certificate: ServerCertificate::new(ShownCertificate {

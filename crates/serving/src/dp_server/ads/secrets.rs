@@ -42,6 +42,7 @@ impl<P: Protocol> Session<'_, P> {
             }
         }
         self.report_certificate(&wanted, &issued);
+        self.note_renewals(&issued);
         self.secrets.issued = issued;
         self.hand_over().await
     }

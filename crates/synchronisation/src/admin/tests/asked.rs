@@ -132,7 +132,7 @@ fn zone(address: SocketAddr, store: Arc<dyn Store>, shutdown: &Shutdown) -> Glob
     let runner = Runner::new(store.clone(), reconcile::Metrics::register(&Metrics::default()), shutdown);
     GlobalClient {
         zone: "east".into(),
-        own: ZoneRegistry::start(registrar, settings, &runner).unwrap(),
+        own: ZoneRegistry::start(registrar, settings, events::Events::default(), &runner).unwrap(),
         meter: SyncMetrics::register(&Metrics::default()),
         address: GlobalAddress { host: address.ip().to_string(), port: address.port(), tls: None },
         store,
