@@ -19,6 +19,10 @@ use identity::ca::Files;
 use insights::connection::Instance;
 use inspection::{StoredProxies, blame, findings::Findings};
 use jiff::Timestamp;
+use monitoring::{
+    Targets,
+    assignments::{self, Assignments},
+};
 use reconcile::Runner;
 use reconcilers::{
     available_services, mesh_identities, mesh_services, snis, telemetry_backends, virtual_hosts,
@@ -46,8 +50,9 @@ use serving::{
 use store::Store;
 
 use self::{
-    ports::Ports,
+    ports::{Ports, Shares},
     preparation::Preparation,
+    rest_api::Answering,
     synchronisation::{InstanceAddresses, Listeners, SynchronisationAnswers},
 };
 use crate::{
@@ -83,6 +88,8 @@ pub struct Running {
     pub dp_server: Option<SocketAddr>,
     /// Address that zones connect to.
     pub kds: Option<SocketAddr>,
+    /// Address that a Prometheus asks for the pages of proxies.
+    pub monitoring: Option<SocketAddr>,
     pub metrics: Metrics,
     pub shutdown: Shutdown,
     /// Set when the control plane had to end by itself.
@@ -125,7 +132,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let instance_id = settings.instance_id.clone();
     let audit = settings.audit.clone();
     preparation(&config, registrar.clone(), &instance_id).make(&shutdown).await?;
-    let Ports { http, https, diagnostics, proxies, zones, peers, shares } =
+    let Ports { http, https, diagnostics, proxies, zones, peers, monitoring, shares } =
         Ports::bind(&config, &metrics).await?;
     let certificate =
         https.as_ref().map(|_| api_certificate(&config, &metrics, now, &shutdown)).transpose()?;
@@ -134,12 +141,16 @@ pub async fn start(config: Config) -> Result<Running> {
     insights::start(&runner);
     let others = synchronisation::SynchronisationParts::new(&config, &registrar, &instance_id, &metrics);
     let questions = others.questions();
-    let (push, inspect, findings) =
+    let FollowedMeshes { push, inspect, findings, targets } =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &runner)?;
     snis::start(&registrar, &push, &runner).await;
     let observations = Observations::started(&metrics, &runner);
     let (answers, inspect) = others.answering(inspect.observing(observations.clone()), &questions);
-    let api = rest_api::router(&registrar, settings, &metrics, inspect.clone(), findings.clone(), &shutdown);
+    let answering =
+        Answering { inspect: inspect.clone(), findings: findings.clone(), targets: targets.clone() };
+    let api = rest_api::router(&registrar, settings, &metrics, answering, &shutdown);
+    let monitoring =
+        monitoring.map(|listener| serve_assignments(listener, &config, targets, shares, &metrics, &shutdown));
     let health = diagnostics::router(store, metrics.clone(), &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>, share| {
         let listener = listener?;
@@ -170,6 +181,7 @@ pub async fn start(config: Config) -> Result<Running> {
         http: serve(http, api.clone(), None, shares.api),
         https: serve(https, api, certificate, shares.api),
         diagnostics: serve(diagnostics, health, None, shares.diagnostics),
+        monitoring: monitoring.transpose()?,
         shutdown: shutdown.clone(),
         failure,
         audit,
@@ -213,10 +225,10 @@ fn proxy_certificate(
 impl Running {
     /// Says in the log where it listens.
     fn announced(self) -> Self {
-        let [http, https, diagnostics, proxies, zones] =
-            [self.http, self.https, self.diagnostics, self.dp_server, self.kds]
+        let [http, https, diagnostics, proxies, zones, monitoring] =
+            [self.http, self.https, self.diagnostics, self.dp_server, self.kds, self.monitoring]
                 .map(|addr| addr.map(tracing::field::display));
-        tracing::info!(http, https, diagnostics, proxies, zones, "control plane is up");
+        tracing::info!(http, https, diagnostics, proxies, zones, monitoring, "control plane is up");
         self
     }
 
@@ -233,6 +245,14 @@ impl Running {
     }
 }
 
+/// Parts that follow what meshes look like.
+struct FollowedMeshes {
+    push: Arc<Push>,
+    inspect: StoredProxies,
+    findings: Arc<Findings>,
+    targets: Arc<Targets>,
+}
+
 /// Starts the loop that follows what is stored, with proxies or without: what the mesh looks like to them can be asked
 /// anywhere.
 fn follow_meshes(
@@ -242,7 +262,7 @@ fn follow_meshes(
     questions: &Arc<Questions>,
     metrics: &Metrics,
     runner: &Runner,
-) -> Result<(Arc<Push>, StoredProxies, Arc<Findings>)> {
+) -> Result<FollowedMeshes> {
     let shutdown = runner.shutdown();
     // A global control plane is in no zone: it sees what belongs to any.
     let zone = if serves_proxies { &*config.synchronisation.multizone.zone.name } else { "" };
@@ -257,12 +277,15 @@ fn follow_meshes(
     let push = Arc::new(push.with_ipv6_prefix(config.reconcilers.ipam.ipv6_cidr));
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
+    let pause = std_duration(config.monitoring.server.assignment_refresh_interval);
+    let targets = Targets::new(store.clone(), push.clone(), pause);
     if serves_proxies {
         virtual_hosts::start(&push, findings.hostnames(), &config.reconcilers, metrics, runner)?;
         available_services::start(&push, runner);
     }
     push.start(shutdown);
     findings.start(runner);
+    targets.start(runner);
     let inspect = if serves_proxies {
         push::metrics::register(&push, metrics);
         let admin_port = config.serving.bootstrap_server.params.admin_port;
@@ -270,7 +293,35 @@ fn follow_meshes(
     } else {
         StoredProxies::on_global(store.clone(), push.clone(), questions.clone())
     };
-    Ok((push, inspect, findings))
+    Ok(FollowedMeshes { push, inspect, findings, targets })
+}
+
+/// Serves the pages of proxies to a Prometheus.
+fn serve_assignments(
+    listener: Listener,
+    config: &Config,
+    targets: Arc<Targets>,
+    shares: Shares,
+    metrics: &Metrics,
+    shutdown: &Shutdown,
+) -> Result<SocketAddr> {
+    let settings = &config.monitoring.server;
+    let tls = if settings.tls_enabled {
+        let tls = certificates::tls(TlsServer::Monitoring, config, Timestamp::now())?;
+        let expiries = metrics.certificate_expiries();
+        Some(rotation::start(TlsServer::Monitoring, config, tls, None, expiries, shutdown)?)
+    } else {
+        None
+    };
+    let addr = listener.addr();
+    let router = assignments::router(Assignments {
+        targets,
+        default_timeout: std_duration(settings.default_fetch_timeout),
+        certificate_required: settings.requires_certificates(),
+        shutdown: shutdown.clone(),
+    });
+    listener.serve(router, tls, settings.limits(shares.monitoring), shutdown);
+    Ok(addr)
 }
 
 /// Ends the control plane when its store can write no more: a process that starts again is of more use.

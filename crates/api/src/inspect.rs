@@ -16,6 +16,7 @@ pub mod policies;
 pub mod reachability;
 pub mod suggestions;
 pub mod sync;
+pub mod targets;
 pub mod what_if;
 
 use std::{fmt, sync::Arc};

@@ -52,6 +52,7 @@ pub use gates::{Gates, WATCHES, WATCHES_PER_PEER};
 pub use inspect::{
     AdminAnswer, AdminFormat, AdminView, Inspect, InspectError, XdsConfig,
     findings::{CurrentFindings, FindingFilter},
+    targets::{ScrapeTargets, TargetPage},
 };
 pub use metrics::ApiMetrics;
 pub use serve::router;
@@ -70,5 +71,7 @@ pub struct Context {
     pub inspect: Arc<dyn Inspect>,
     /// Current findings per mesh.
     pub findings: Arc<dyn CurrentFindings>,
+    /// Pages of metrics of proxies.
+    pub targets: Arc<dyn ScrapeTargets>,
     pub gates: Gates,
 }

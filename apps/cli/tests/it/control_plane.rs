@@ -9,6 +9,7 @@ mod observed;
 use std::{
     os::unix::fs::MetadataExt,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use admission::{ControlPlaneRole, Registrar, RuleSettings};
@@ -17,6 +18,7 @@ use axum::{body::Body, extract::Request as Incoming, http::HeaderMap, middleware
 use identity::ca::Files;
 use inspection::{StoredProxies, findings::Findings};
 use jiff::Timestamp;
+use monitoring::Targets;
 use reconcile::Runner;
 use resources::{Key, Kind, Resource, format};
 use runtime::{
@@ -261,6 +263,7 @@ fn assemble(
     let metrics = runtime::metrics::Metrics::default();
     let push = Arc::new(Push::new(store.clone(), "east"));
     let problems = Findings::new(store.clone(), push.clone(), Files::default(), &metrics);
+    let targets = Targets::new(store.clone(), push.clone(), Duration::ZERO);
     push.start(shutdown);
     let runner = Runner::new(store.clone(), reconcile::Metrics::register(&metrics), shutdown);
     problems.start(&runner);
@@ -272,6 +275,7 @@ fn assemble(
         metrics: ApiMetrics::register(&metrics),
         inspect: Arc::new(inspect),
         findings: problems,
+        targets,
         gates: Gates::default(),
     };
     (push, observations, context)

@@ -8,6 +8,7 @@ use axum::Router;
 use identity::ca::Files;
 use insights::BASED_ON_KUMA;
 use inspection::findings::Findings;
+use monitoring::Targets;
 use runtime::{Shutdown, logs::Journal, metrics::Metrics};
 use store::Store;
 
@@ -30,18 +31,25 @@ pub fn audit(config: &Config, metrics: &Metrics) -> Result<api::Audit> {
     Ok(api::Audit::File(journal))
 }
 
+/// Parts that answer questions of the API.
+pub struct Answering {
+    pub inspect: Arc<dyn api::Inspect>,
+    pub findings: Arc<Findings>,
+    pub targets: Arc<Targets>,
+}
+
 pub fn router(
     registrar: &Arc<Registrar>,
     settings: api::Settings,
     metrics: &Metrics,
-    inspect: Arc<dyn api::Inspect>,
-    problems: Arc<Findings>,
+    answering: Answering,
     shutdown: &Shutdown,
 ) -> Router {
+    let Answering { inspect, findings, targets } = answering;
     let registrar = registrar.clone();
     let metrics = api::ApiMetrics::register(metrics);
     let gates = api::Gates::default().finished_before(shutdown.clone());
-    api::router(api::Context { registrar, settings, metrics, inspect, findings: problems, gates })
+    api::router(api::Context { registrar, settings, metrics, inspect, findings, targets, gates })
 }
 
 /// Settings of the API.

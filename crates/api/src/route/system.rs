@@ -3,11 +3,13 @@
 use contract::{
     index::{Index, PolicyTypes, ResourceTypes, User},
     insight::{GlobalInsight, GlobalInsights},
+    monitoring::TargetGroup,
 };
 use http::Method;
+use resources::Kind;
 
 use super::{AccessRule, Answer, AuditedAction, Handler, Parameter, Route, Schema, Tag};
-use crate::{access, backup, describe, insight, kri};
+use crate::{access, backup, describe, insight, inspect, kri};
 
 pub fn rows() -> impl Iterator<Item = Route> {
     descriptions().into_iter().chain(contents())
@@ -54,7 +56,7 @@ fn descriptions() -> [Route; 3] {
     ]
 }
 
-fn contents() -> [Route; 6] {
+fn contents() -> [Route; 7] {
     [
         Route {
             method: Method::GET,
@@ -115,6 +117,18 @@ fn contents() -> [Route; 6] {
             body: None,
             answer: Answer::json::<GlobalInsights>(),
             handler: Handler::at_once(insight::global_insights),
+        },
+        Route {
+            method: Method::GET,
+            path: "/prometheus/targets".into(),
+            access: AccessRule::Read(vec![Kind::Dataplane]),
+            audited: None,
+            tag: Tag::Inspect,
+            summary: "Pages of metrics of proxies, as http_sd_configs of Prometheus reads them".into(),
+            query: ["mesh", "clientId"].map(Parameter::text).to_vec(),
+            body: None,
+            answer: Answer::json::<Vec<TargetGroup>>(),
+            handler: Handler::waiting(inspect::targets::list),
         },
         Route {
             method: Method::GET,

@@ -15,7 +15,7 @@ use store::{Memory, Store, Write};
 use tower::ServiceExt;
 
 use crate::{
-    inspect::{FakeProxies, findings::FakeFindings},
+    inspect::{FakeProxies, findings::FakeFindings, targets::FakeTargets},
     log,
 };
 
@@ -62,6 +62,7 @@ impl World {
             metrics: ApiMetrics::register(&metrics),
             inspect: Arc::new(FakeProxies),
             findings: Arc::new(FakeFindings),
+            targets: Arc::new(FakeTargets),
             gates: Gates::default(),
         };
         let world = World { router: api::router(context), registrar, metrics };
