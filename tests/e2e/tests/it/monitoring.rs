@@ -1,14 +1,24 @@
 //! Debian's Prometheus finds proxies by itself, with the configuration of the guide: by `kuma_sd` and by `http_sd`.
 
-use std::{fs, net::SocketAddr};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
 
 use e2e::{
-    Setup, eventually,
+    Client, Setup, eventually,
     prometheus::Prometheus,
     proxy::{RunningProxy, own_address},
     service::{Service, dataplane},
 };
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::{
     documents::root,
@@ -19,22 +29,93 @@ use crate::{
 const JOBS: [&str; 2] = ["proxies", "proxies-by-http"];
 
 /// The configuration of the guide for the addresses of a control plane, with less patience.
-fn configuration(world: &World) -> String {
+fn configuration(world: &World, polled: &Path) -> String {
     let guide = fs::read_to_string(root().join("docs/guide/metrics.md")).unwrap();
-    let blocks: Vec<&str> =
-        guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    let found =
-        blocks.iter().find(|block| block.contains("kuma_sd_configs")).expect("a configuration in the guide");
+    let blocks = guide.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let found = blocks.into_iter().find(|block| block.contains("kuma_sd_configs"));
+    let found = found.expect("a configuration in the guide");
     let mut text = format!("global: {{ scrape_interval: 1s }}\n{found}");
+    let polled = format!("files: [{}]", polled.display());
     for (shown, own) in [
-        ("http://cp.example:5676", world.control_plane.monitoring()),
-        ("http://cp.example:5681", world.control_plane.address()),
-        ("refresh_interval: 15s", "refresh_interval: 1s".to_owned()),
+        ("kuma_sd_configs", "file_sd_configs"),
+        ("server: http://cp.example:5676", &polled),
+        ("http://cp.example:5681", &world.control_plane.address()),
+        ("refresh_interval: 15s", "refresh_interval: 1s"),
     ] {
         assert!(text.contains(shown), "{shown} is not in {text}");
-        text = text.replace(shown, &own);
+        text = text.replace(shown, own);
     }
     text
+}
+
+/// Debian builds its Prometheus without `kuma_sd`. This polls in its place, as its code does, and hands over the targets
+/// with the labels that it makes.
+struct Poller {
+    folder: TempDir,
+    stop: Arc<AtomicBool>,
+}
+
+impl Poller {
+    fn start(world: &World) -> Poller {
+        let started = Poller { folder: tempfile::tempdir().unwrap(), stop: Arc::default() };
+        let client = Client::new(world.control_plane.monitoring());
+        let (file, stop) = (started.file(), started.stop.clone());
+        thread::spawn(move || {
+            let mut version = String::new();
+            while !stop.load(Ordering::Relaxed) {
+                let request = json!({
+                    "version_info": version, "response_nonce": version, "resource_names": [],
+                    "type_url": "type.googleapis.com/kuma.observability.v1.MonitoringAssignment",
+                    "node": {"id": "prometheus.example"},
+                });
+                let path = "/v3/discovery:monitoringassignments?fetch-timeout=1s";
+                // A control plane that goes at the end of the test answers no longer.
+                let Ok(answer) = client.post(path, &request) else { return };
+                if answer.status == 304 {
+                    continue;
+                }
+                assert_eq!(answer.status, 200, "{}", answer.body);
+                let document = answer.json();
+                version = document["version_info"].as_str().unwrap().to_owned();
+                let groups: Vec<Value> =
+                    document["resources"].as_array().unwrap().iter().map(group).collect();
+                let draft = file.with_extension("draft");
+                fs::write(&draft, json!(groups).to_string()).unwrap();
+                fs::rename(&draft, &file).unwrap();
+            }
+        });
+        started
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("targets.json")
+    }
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The target of an assignment as `kuma_sd` makes it.
+fn group(assignment: &Value) -> Value {
+    let mut labels = json!({});
+    for (name, value) in assignment["labels"].as_object().unwrap() {
+        labels[format!("__meta_kuma_label_{name}")] = value.clone();
+    }
+    let target = &assignment["targets"][0];
+    for (name, value) in [
+        ("__meta_kuma_mesh", &assignment["mesh"]),
+        ("__meta_kuma_service", &assignment["service"]),
+        ("__meta_kuma_dataplane", &target["name"]),
+        ("instance", &target["name"]),
+        ("__scheme__", &target["scheme"]),
+        ("__metrics_path__", &target["metrics_path"]),
+    ] {
+        labels[name] = value.clone();
+    }
+    json!({"targets": [target["address"]], "labels": labels})
 }
 
 struct Served {
@@ -89,7 +170,8 @@ fn prometheus_finds_proxies_with_either_names_and_loses_them_when_they_go() {
     let older = serve(&world, "older", json!({}), &[]);
     let newer = serve(&world, "newer", json!({"kuma.io/workload": "shop"}), &[UNIFIED]);
     let _gate = ingress(&world, "gate");
-    let prometheus = Prometheus::with_file(&configuration(&world)).unwrap();
+    let poller = Poller::start(&world);
+    let prometheus = Prometheus::with_file(&configuration(&world, &poller.file())).unwrap();
     for job in JOBS {
         let labels = |service: &str, workload: &str| {
             json!({"mesh": "default", "zone": "default", "service": service, "kuma_workload": workload,
@@ -109,7 +191,7 @@ fn prometheus_finds_proxies_with_either_names_and_loses_them_when_they_go() {
     let of_zone = json!({"zone": "default", "kuma_proxy_role": "zone-ingress"});
     is_up(&prometheus, &world, JOBS[0], "gate", &of_zone);
     // The page that the agent offers by itself says whose it is under unified names, too.
-    let own = e2e::Client::new(format!("http://127.0.0.1:{}", newer.proxy.readiness_port()));
+    let own = Client::new(format!("http://127.0.0.1:{}", newer.proxy.readiness_port()));
     let page = own.get("/metrics").unwrap().body;
     let line = page.lines().find(|line| line.starts_with("envoy_server_live")).unwrap();
     for label in [
