@@ -158,6 +158,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/prometheus/targets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Pages of metrics of proxies, as http_sd_configs of Prometheus reads them */
+        get: operations["getPrometheusTargets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/_kri/{kri}": {
         parameters: {
             query?: never;
@@ -8836,6 +8853,14 @@ export interface components {
                 [key: string]: string;
             };
         };
+        /** @description Addresses with the same labels, as `http_sd` reads them. */
+        TargetGroup: {
+            /** @description `host:port` of each. */
+            targets: string[];
+            labels: {
+                [key: string]: string;
+            };
+        };
         /** @description Reference to the object that a policy or one of its entries applies to. */
         TargetRef: {
             /**
@@ -9818,6 +9843,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GlobalInsights"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getPrometheusTargets: {
+        parameters: {
+            query?: {
+                mesh?: string;
+                clientId?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TargetGroup"][];
                 };
             };
             /** @description What went wrong */

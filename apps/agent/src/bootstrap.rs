@@ -64,6 +64,8 @@ pub struct Sidecar {
     pub address: String,
     /// Applications whose metrics are read together with Envoy's.
     pub applications: Vec<Application>,
+    /// Labels of the pages that are not a MeshMetric's.
+    pub labels: Vec<(String, String)>,
 }
 
 /// Services of the agent for the application beside running Envoy.
@@ -76,6 +78,9 @@ pub struct AgentServices {
     /// Address of the readiness endpoint, unless that is 127.0.0.1.
     pub readiness: Option<IpAddr>,
 }
+
+/// Under which name an agent says where its page of metrics is.
+const METRICS_ADDRESS: &str = "METRICS_ADDRESS";
 
 /// The feature of an agent that sends how its machine redirects traffic.
 const REDIRECTION: &str = "feature-transparent-proxy-in-dataplane-metadata";
@@ -110,7 +115,7 @@ pub fn request(
         dataplane_resource: identity.resource.clone().unwrap_or_default(),
         version: programs(envoy),
         ca_cert: ca_pem.to_owned(),
-        dynamic_metadata: dynamic_metadata(),
+        dynamic_metadata: dynamic_metadata(settings),
         otel_env: None,
         dns_port: announced.dns_port.unwrap_or_default(),
         readiness_port: Some(proxy.readiness_port),
@@ -160,10 +165,13 @@ fn has_ipv6_route() -> bool {
     socket.is_ok_and(|socket| socket.connect((elsewhere, 9)).is_ok())
 }
 
-/// Reports one variable of the environment: the address of its machine, for collectors that run on each.
-fn dynamic_metadata() -> BTreeMap<String, String> {
+/// Reports one variable of the environment, the address of its machine, for collectors that run on each; and where the
+/// agent's page of metrics is, for a Prometheus that finds zone proxies by themselves.
+fn dynamic_metadata(settings: &Settings) -> BTreeMap<String, String> {
     let host_ip = std::env::var(HOST_IP).ok().filter(|ip| ip.parse::<IpAddr>().is_ok());
-    host_ip.into_iter().map(|ip| (HOST_IP.to_owned(), ip)).collect()
+    let host_ip = host_ip.map(|ip| (HOST_IP.to_owned(), ip));
+    let page = settings.metrics.address.map(|address| (METRICS_ADDRESS.to_owned(), address.to_string()));
+    host_ip.into_iter().chain(page).collect()
 }
 
 /// The one document of a bootstrap configuration.
@@ -355,5 +363,6 @@ fn decode(answer: &HttpResponse) -> anyhow::Result<Bootstrap> {
     let address = Some(networking.address).filter(|address| !address.is_empty());
     let address = address.unwrap_or_else(|| "127.0.0.1".to_owned());
     let applications = applications(&Value::Array(metrics.aggregate), &address);
-    Ok(Bootstrap { bootstrap, sidecar: Sidecar { address, applications } })
+    let labels = metrics.labels.into_iter().collect();
+    Ok(Bootstrap { bootstrap, sidecar: Sidecar { address, applications, labels } })
 }

@@ -88,7 +88,8 @@ async fn answer(State(socket): State<Arc<Socket>>, uri: Uri, headers: HeaderMap)
         });
         View::of_mesh_metric(&told, &socket.sidecar.address)
     } else {
-        View { applications: socket.sidecar.applications.clone(), ..View::default() }
+        let Sidecar { applications, labels, .. } = &socket.sidecar;
+        View { applications: applications.clone(), labels: labels.clone(), ..View::default() }
     };
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], socket.health.page(&view.for_reader(&headers)).await)
 }

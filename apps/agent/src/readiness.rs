@@ -45,6 +45,8 @@ pub struct ProxyHealth(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     admin: OnceLock<Admin>,
+    /// Labels of the page, once the control plane has said which.
+    labels: OnceLock<Vec<(String, String)>>,
     terminating: AtomicBool,
     metrics: Metrics,
     restarts: Counter,
@@ -67,6 +69,7 @@ impl ProxyHealth {
         );
         ProxyHealth(Arc::new(Inner {
             admin: OnceLock::new(),
+            labels: OnceLock::new(),
             terminating: AtomicBool::new(false),
             metrics,
             restarts,
@@ -77,6 +80,11 @@ impl ProxyHealth {
     /// From now on Envoy can be asked.
     pub fn ask_envoy_at(&self, admin: Admin) {
         let _ = self.0.admin.set(admin);
+    }
+
+    /// From now on the page says whose it is.
+    pub fn label_page(&self, labels: &[(String, String)]) {
+        let _ = self.0.labels.set(labels.to_vec());
     }
 
     pub fn terminate(&self) {
@@ -190,6 +198,7 @@ async fn measured(
     State(health): State<ProxyHealth>,
     headers: HeaderMap,
 ) -> ([(axum::http::HeaderName, &'static str); 1], String) {
-    let page = health.page(&View::default().for_reader(&headers)).await;
+    let labels = health.0.labels.get().cloned().unwrap_or_default();
+    let page = health.page(&View { labels, ..View::default() }.for_reader(&headers)).await;
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
 }

@@ -85,6 +85,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     let config = work_dir.write("bootstrap.json", &document.to_string())?;
     health.ask_envoy_at(admin.clone());
     access_log::serve(&identity, work_dir.path(), &shutdown)?;
+    health.label_page(&answer.sidecar.labels);
     follow_configuration(&health, &identity, answer.sidecar, names, work_dir.path(), &shutdown)?;
     let observer = Observer::start(&settings, &identity, &client, &admin, &health, &shutdown)?;
     let recipe = Recipe::new(&settings, envoy, &config);

@@ -20,6 +20,10 @@ use identity::ca::Files;
 use insights::connection::Instance;
 use inspection::{StoredProxies, blame, findings::Findings};
 use jiff::Timestamp;
+use monitoring::{
+    Targets,
+    assignments::{self, Assignments},
+};
 use reconcile::Runner;
 use reconcilers::{
     available_services, mesh_identities, mesh_services, snis, telemetry_backends, virtual_hosts,
@@ -47,7 +51,7 @@ use serving::{
 use store::Store;
 
 use self::{
-    ports::Ports,
+    ports::{Ports, Shares},
     preparation::Preparation,
     synchronisation::{InstanceAddresses, Listeners, SynchronisationAnswers},
 };
@@ -84,6 +88,8 @@ pub struct Running {
     pub dp_server: Option<SocketAddr>,
     /// Address that zones connect to.
     pub kds: Option<SocketAddr>,
+    /// Address that a Prometheus asks for the pages of proxies.
+    pub monitoring: Option<SocketAddr>,
     pub metrics: Metrics,
     pub shutdown: Shutdown,
     /// Set when the control plane had to end by itself.
@@ -128,7 +134,7 @@ pub async fn start(config: Config) -> Result<Running> {
     let events = Events::new(rest_api::event_log(&audit), &metrics);
     events.start(&store, &shutdown);
     preparation(&config, registrar.clone(), &instance_id).make(&shutdown).await?;
-    let Ports { http, https, diagnostics, proxies, zones, peers, shares } =
+    let Ports { http, https, diagnostics, proxies, zones, peers, monitoring, shares } =
         Ports::bind(&config, &metrics).await?;
     let certificate =
         https.as_ref().map(|_| api_certificate(&config, &metrics, now, &shutdown)).transpose()?;
@@ -138,15 +144,21 @@ pub async fn start(config: Config) -> Result<Running> {
     let others =
         synchronisation::SynchronisationParts::new(&config, &registrar, &instance_id, &events, &metrics);
     let questions = others.questions();
-    let (push, inspect, findings) =
+    let FollowedMeshes { push, inspect, findings, targets } =
         follow_meshes(&config, &store, proxies.is_some(), &questions, &metrics, &runner)?;
     findings.start(&runner, &events);
     snis::start(&registrar, &push, &runner).await;
     let observations = Observations::started(&metrics, &runner);
     let (answers, inspect) = others.answering(inspect.observing(observations.clone()), &questions);
-    let known =
-        rest_api::KnownState { inspect: inspect.clone(), findings: findings.clone(), events: events.clone() };
+    let known = rest_api::KnownState {
+        inspect: inspect.clone(),
+        findings: findings.clone(),
+        events: events.clone(),
+        targets: targets.clone(),
+    };
     let api = rest_api::router(&registrar, settings, &metrics, known, &shutdown);
+    let monitoring =
+        monitoring.map(|listener| serve_assignments(listener, &config, targets, shares, &metrics, &shutdown));
     let health = diagnostics::router(store, metrics.clone(), &shutdown);
     let serve = |listener: Option<Listener>, router: Router, tls: Option<Arc<ServerConfig>>, share| {
         let listener = listener?;
@@ -177,6 +189,7 @@ pub async fn start(config: Config) -> Result<Running> {
         http: serve(http, api.clone(), None, shares.api),
         https: serve(https, api, certificate, shares.api),
         diagnostics: serve(diagnostics, health, None, shares.diagnostics),
+        monitoring: monitoring.transpose()?,
         shutdown: shutdown.clone(),
         failure,
         audit,
@@ -220,10 +233,10 @@ fn proxy_certificate(
 impl Running {
     /// Says in the log where it listens.
     fn announced(self) -> Self {
-        let [http, https, diagnostics, proxies, zones] =
-            [self.http, self.https, self.diagnostics, self.dp_server, self.kds]
+        let [http, https, diagnostics, proxies, zones, monitoring] =
+            [self.http, self.https, self.diagnostics, self.dp_server, self.kds, self.monitoring]
                 .map(|addr| addr.map(tracing::field::display));
-        tracing::info!(http, https, diagnostics, proxies, zones, "control plane is up");
+        tracing::info!(http, https, diagnostics, proxies, zones, monitoring, "control plane is up");
         self
     }
 
@@ -240,6 +253,14 @@ impl Running {
     }
 }
 
+/// Parts that follow what meshes look like.
+struct FollowedMeshes {
+    push: Arc<Push>,
+    inspect: StoredProxies,
+    findings: Arc<Findings>,
+    targets: Arc<Targets>,
+}
+
 /// Starts the loop that follows what is stored, with proxies or without: what the mesh looks like to them can be asked
 /// anywhere.
 fn follow_meshes(
@@ -249,7 +270,7 @@ fn follow_meshes(
     questions: &Arc<Questions>,
     metrics: &Metrics,
     runner: &Runner,
-) -> Result<(Arc<Push>, StoredProxies, Arc<Findings>)> {
+) -> Result<FollowedMeshes> {
     let shutdown = runner.shutdown();
     // A global control plane is in no zone: it sees what belongs to any.
     let zone = if serves_proxies { &*config.synchronisation.multizone.zone.name } else { "" };
@@ -264,11 +285,14 @@ fn follow_meshes(
     let push = Arc::new(push.with_ipv6_prefix(config.reconcilers.ipam.ipv6_cidr));
     let findings =
         Findings::new(store.clone(), push.clone(), Files::within(config.data_source_dir()), metrics);
+    let pause = std_duration(config.monitoring.server.assignment_refresh_interval);
+    let targets = Targets::new(store.clone(), push.clone(), pause);
     if serves_proxies {
         virtual_hosts::start(&push, findings.hostnames(), &config.reconcilers, metrics, runner)?;
         available_services::start(&push, runner);
     }
     push.start(shutdown);
+    targets.start(runner);
     let inspect = if serves_proxies {
         push::metrics::register(&push, metrics);
         let admin_port = config.serving.bootstrap_server.params.admin_port;
@@ -276,7 +300,35 @@ fn follow_meshes(
     } else {
         StoredProxies::on_global(store.clone(), push.clone(), questions.clone())
     };
-    Ok((push, inspect, findings))
+    Ok(FollowedMeshes { push, inspect, findings, targets })
+}
+
+/// Serves the pages of proxies to a Prometheus.
+fn serve_assignments(
+    listener: Listener,
+    config: &Config,
+    targets: Arc<Targets>,
+    shares: Shares,
+    metrics: &Metrics,
+    shutdown: &Shutdown,
+) -> Result<SocketAddr> {
+    let settings = &config.monitoring.server;
+    let tls = if settings.tls_enabled {
+        let tls = certificates::tls(TlsServer::Monitoring, config, Timestamp::now())?;
+        let expiries = metrics.certificate_expiries();
+        Some(rotation::start(TlsServer::Monitoring, config, tls, None, expiries, shutdown)?)
+    } else {
+        None
+    };
+    let addr = listener.addr();
+    let router = assignments::router(Assignments {
+        targets,
+        default_timeout: std_duration(settings.default_fetch_timeout),
+        certificate_required: settings.requires_certificates(),
+        shutdown: shutdown.clone(),
+    });
+    listener.serve(router, tls, settings.limits(shares.monitoring), shutdown);
+    Ok(addr)
 }
 
 /// Ends the control plane when its store can write no more: a process that starts again is of more use.

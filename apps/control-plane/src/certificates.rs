@@ -34,6 +34,8 @@ pub enum TlsServer {
     Proxies,
     /// Zones connect here.
     Zones,
+    /// A Prometheus asks here for the pages of proxies.
+    Monitoring,
 }
 
 impl TlsServer {
@@ -43,6 +45,7 @@ impl TlsServer {
             TlsServer::Api => "api_server",
             TlsServer::Proxies => "dp_server",
             TlsServer::Zones => "kds_server",
+            TlsServer::Monitoring => "monitoring_assignment_server",
         }
     }
 
@@ -51,10 +54,12 @@ impl TlsServer {
         let general = &config.general;
         let https = &config.api_server.https;
         let kds = &config.synchronisation.multizone.global.kds;
+        let monitoring = &config.monitoring.server;
         let own = match self {
             TlsServer::Api => Some((&https.tls_cert_file, &https.tls_key_file)),
             TlsServer::Proxies => None,
             TlsServer::Zones => Some((&kds.tls_cert_file, &kds.tls_key_file)),
+            TlsServer::Monitoring => Some((&monitoring.tls_cert_file, &monitoring.tls_key_file)),
         };
         let mut chosen = own.into_iter().chain([(&general.tls_cert_file, &general.tls_key_file)]);
         let (certificate, key) = chosen.find(|(certificate, _)| !certificate.is_empty())?;
@@ -74,7 +79,13 @@ pub fn tls(server: TlsServer, config: &Config, now: Timestamp) -> Result<ServerT
         None => generated(config, now)?,
     };
     let client_certificates = match server {
-        TlsServer::Api => clients(&config.api_server.auth.client_certs_dir)?,
+        TlsServer::Api => {
+            clients(&config.api_server.auth.client_certs_dir, "KUMA_API_SERVER_AUTH_CLIENT_CERTS_DIR")?
+        }
+        TlsServer::Monitoring => clients(
+            &config.monitoring.server.client_certs_dir,
+            "KUMA_MONITORING_ASSIGNMENT_SERVER_CLIENT_CERTS_DIR",
+        )?,
         TlsServer::Proxies | TlsServer::Zones => Vec::new(),
     };
     Ok(ServerTls {
@@ -169,13 +180,11 @@ pub fn hostname() -> String {
 }
 
 /// The certificates in a directory.
-fn clients(directory: &str) -> Result<Vec<DerCertificate>> {
+fn clients(directory: &str, variable: &str) -> Result<Vec<DerCertificate>> {
     if directory.is_empty() {
         return Ok(Vec::new());
     }
-    let failed = || {
-        format!("cannot read client certificates from {directory} (KUMA_API_SERVER_AUTH_CLIENT_CERTS_DIR)")
-    };
+    let failed = || format!("cannot read client certificates from {directory} ({variable})");
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).with_context(failed)? {
         let path = entry.with_context(failed)?.path();

@@ -40,6 +40,7 @@ section! {
         section serving: serving::Config;
         section reconcilers: reconcilers::Config;
         section synchronisation: synchronisation::Config;
+        section monitoring: monitoring::Config;
         section diagnostics: Diagnostics, "diagnostics";
         section audit: Audit, "audit";
         section defaults: Defaults, "defaults";

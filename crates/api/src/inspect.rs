@@ -17,6 +17,7 @@ pub mod reachability;
 pub mod signals;
 pub mod suggestions;
 pub mod sync;
+pub mod targets;
 pub mod what_if;
 
 use std::{fmt, sync::Arc};

@@ -53,6 +53,7 @@ pub use gates::{EVENT_STREAMS, EVENT_STREAMS_PER_PEER, Gates, WATCHES, WATCHES_P
 pub use inspect::{
     AdminAnswer, AdminFormat, AdminView, Inspect, InspectError, XdsConfig,
     findings::{CurrentFindings, FindingFilter},
+    targets::{ScrapeTargets, TargetPage},
 };
 pub use metrics::ApiMetrics;
 pub use serve::router;
@@ -73,5 +74,7 @@ pub struct Context {
     pub findings: Arc<dyn CurrentFindings>,
     /// What happened lately.
     pub events: ::events::Events,
+    /// Pages of metrics of proxies.
+    pub targets: Arc<dyn ScrapeTargets>,
     pub gates: Gates,
 }

@@ -188,12 +188,15 @@ pub struct SidecarNetworking {
     pub address: String,
 }
 
-/// Applications whose metrics the agent adds to those of the proxy.
+/// Applications whose metrics the agent adds to those of the proxy, and labels of all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SidecarMetrics {
     #[serde(deserialize_with = "or_default")]
     pub aggregate: Vec<Value>,
+    /// Labels that say whose metrics they are. Kuma has none.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// `POST /drain`: a proxy is about to stop.

@@ -20,6 +20,7 @@ pub mod inspect_entries;
 pub mod layout;
 pub mod lenient;
 pub mod logging;
+pub mod monitoring;
 pub mod observed;
 pub mod overview;
 pub mod pages;

@@ -7,6 +7,7 @@
 //! The rows in [`resources::policy`] say which kinds of policies have an effect. Policies of other kinds are
 //! stored and have no effect; only [`selected`] knows them.
 
+mod applying;
 mod idle;
 mod tagged;
 
@@ -27,10 +28,7 @@ use resources::{
     policy::{self as row, ProxySide, Shape},
 };
 use serde::de::DeserializeOwned;
-use topology::{
-    ClientClass, Destination, DestinationId, MeshSnapshot, MtlsMode, TrimmingMode, VouchedLabels,
-    cidr::Ipv6Prefix,
-};
+use topology::{Destination, DestinationId, MeshSnapshot, MtlsMode};
 
 use crate::{
     ServerTls,
@@ -38,6 +36,7 @@ use crate::{
     security,
 };
 
+pub use applying::Applying;
 pub use idle::{IdlePolicies, IdlePolicy, IdleReason, becoming_idle};
 
 /// The kinds of policies that have an effect, in the order of the table of kinds.
@@ -65,94 +64,6 @@ const fn with_effect() -> ([Kind; Kind::POLICIES.len()], usize) {
         at += 1;
     }
     (kinds, count)
-}
-
-/// The policies that select one proxy, of the kinds that have an effect, lowest precedence first.
-#[derive(Debug, Clone, Default)]
-pub struct Applying {
-    policies: [Vec<Arc<Policy>>; KINDS.len()],
-    /// The MeshIdentity that the proxy is given.
-    pub identity: Option<Kri>,
-    /// A MeshIdentity is to certify the proxy, and it is not given: inbounds without another certificate stay closed.
-    pub awaits_identity: bool,
-    /// Client class in the eyes of servers. `Some` limits the outbounds to destinations that it may call.
-    pub trimmed: Option<ClientClass>,
-    /// Calls to trimmed destinations are answered.
-    pub stub: bool,
-    /// Prefix of IPv6 virtual addresses, if there are any.
-    pub ipv6_prefix: Option<Ipv6Prefix>,
-}
-
-impl Applying {
-    pub fn of(snapshot: &MeshSnapshot, dataplane: &Resource) -> Applying {
-        let candidates: Vec<&Arc<Policy>> = snapshot.candidates(dataplane).collect();
-        let by_route = |policy: &&Arc<Policy>| policy.view.top.kind == TargetRefKind::MeshHttpRoute;
-        // A policy may select "the proxies that this route selects", which is old and rare.
-        let routes: Vec<Arc<Resource>> =
-            if candidates.iter().any(by_route) { snapshot.routes().cloned().collect() } else { Vec::new() };
-        let selector = PolicySelector { routes: &routes, ..PolicySelector::default() };
-        let policies = KINDS.map(|kind| {
-            let of_kind = candidates.iter().copied().filter(|policy| policy.resource.kind() == kind);
-            selector.for_proxy(of_kind, dataplane).into_iter().cloned().collect()
-        });
-        let identity = snapshot.identity_of(dataplane).and_then(|identity| identity.kri(""));
-        let trimming = snapshot.trimming(dataplane);
-        let enforced = trimming.active() == TrimmingMode::Enforce;
-        Applying {
-            policies,
-            identity,
-            awaits_identity: snapshot.awaits_identity(dataplane),
-            trimmed: enforced.then(|| ClientClass::of(snapshot, dataplane)),
-            stub: enforced && trimming.stub,
-            ipv6_prefix: snapshot.ipv6_prefix,
-        }
-    }
-
-    /// As [`Applying::of`], for a connected proxy, which is given no identity that its token does not vouch for.
-    pub fn of_proxy(snapshot: &MeshSnapshot, dataplane: &Resource, vouched: &VouchedLabels) -> Applying {
-        let applying = Applying::of(snapshot, dataplane);
-        let chosen = || snapshot.identities.unvouched(dataplane, &snapshot.zone, vouched);
-        if applying.identity.is_none() || chosen().is_empty() {
-            return applying;
-        }
-        Applying { identity: None, awaits_identity: true, ..applying }
-    }
-
-    /// The policies for all sidecars of the zone, as far as their kinds say something to an egress.
-    pub fn at_egress(snapshot: &MeshSnapshot) -> Applying {
-        let policies = KINDS.map(|kind| {
-            let says = kind.descriptor().policy.is_some_and(|traits| traits.is_about(ProxySide::Egress));
-            let of_kind = snapshot.viewed(kind).filter(|_| says);
-            PolicySelector::default()
-                .for_every_sidecar(of_kind, &snapshot.zone)
-                .into_iter()
-                .cloned()
-                .collect()
-        });
-        Applying { policies, ..Applying::default() }
-    }
-
-    /// The policies of a kind; none of a kind without an effect.
-    pub fn of_kind(&self, kind: Kind) -> &[Arc<Policy>] {
-        let at = KINDS.iter().position(|known| *known == kind);
-        at.and_then(|at| self.policies.get(at)).map_or(&[], Vec::as_slice)
-    }
-
-    /// Those that say something about what the proxy calls. Traces are of the whole proxy, its calls included, and
-    /// patches may change anything.
-    #[must_use]
-    pub fn about_calls(mut self) -> Applying {
-        let about = |policy: &Arc<Policy>| {
-            let calls = policy.view.traits.is_about(ProxySide::Outbound) && !policy.view.to.is_empty();
-            calls || matches!(policy.resource.kind(), Kind::MeshTrace | Kind::MeshProxyPatch)
-        };
-        self.policies.iter_mut().for_each(|of_kind| of_kind.retain(about));
-        self
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
-        self.policies.iter().flatten()
-    }
 }
 
 /// The policies in effect for one proxy, or for all proxies that the same policies select.

@@ -3,6 +3,8 @@
 
 mod agent;
 mod counting;
+mod labels;
+mod scraping;
 
 use std::{
     collections::BTreeSet,
@@ -27,6 +29,8 @@ use crate::{
 };
 
 pub use counting::Counting;
+pub use labels::{ScrapeLabels, sanitized};
+pub use scraping::{ScrapePage, scrape_clients, scrape_pages};
 
 /// For collectors without an address.
 const THIS_MACHINE: &str = "127.0.0.1";
@@ -81,8 +85,13 @@ pub struct MetricsCollector {
 
 /// The conf of the MeshMetrics that select a Dataplane, which need not be stored.
 pub fn conf(snapshot: &MeshSnapshot, dataplane: &Resource) -> Option<Arc<Conf>> {
-    let applying = Applying::of(snapshot, dataplane);
+    let applying = Applying::of_one_kind(Kind::MeshMetric, snapshot, dataplane);
     Effective::for_proxy(snapshot, dataplane, applying).proxy(Kind::MeshMetric)?.typed().ok()
+}
+
+/// The path of a page, with a slash in front.
+fn path_of(page: &mesh_metric::Prometheus) -> String {
+    format!("/{}", page.path().trim_start_matches('/'))
 }
 
 /// `inbounds` are those of the same proxy, whose ports are taken.
@@ -180,7 +189,7 @@ impl Making<'_> {
             names,
             address,
             port,
-            path: format!("/{}", page.path().trim_start_matches('/')),
+            path: path_of(page),
             socket: socket::metrics(self.work_dir, &traits.name, &traits.mesh),
             tls: self.tls(page, &whose, findings),
             reuse_port: traits.reuse_port,

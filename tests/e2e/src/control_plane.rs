@@ -116,6 +116,7 @@ pub struct ControlPlane {
     http_port: u16,
     diagnostics_port: u16,
     dp_port: u16,
+    monitoring_port: u16,
     child: Child,
     /// Open, so that the log has a reader.
     unread: Option<PipeReader>,
@@ -126,12 +127,14 @@ impl ControlPlane {
     pub fn start(work_dir: &Path, setup: Setup) -> anyhow::Result<ControlPlane> {
         let (http_port, https_port, diagnostics_port, dp_port) =
             (own_port()?, own_port()?, own_port()?, own_port()?);
+        let monitoring_port = own_port()?;
         let mut setup = setup
             .with("KUMA_GENERAL_WORK_DIR", work_dir.display().to_string())
             .with("KUMA_API_SERVER_HTTP_PORT", http_port.to_string())
             .with("KUMA_API_SERVER_HTTPS_PORT", https_port.to_string())
             .with("KUMA_DIAGNOSTICS_SERVER_PORT", diagnostics_port.to_string())
-            .with("KUMA_DP_SERVER_PORT", dp_port.to_string());
+            .with("KUMA_DP_SERVER_PORT", dp_port.to_string())
+            .with("KUMA_MONITORING_ASSIGNMENT_SERVER_PORT", monitoring_port.to_string());
         for name in ["KUMA_API_SERVER_HTTP_INTERFACE", "KUMA_API_SERVER_HTTPS_INTERFACE"] {
             setup = setup.with(name, "127.0.0.1");
         }
@@ -142,6 +145,7 @@ impl ControlPlane {
             http_port,
             diagnostics_port,
             dp_port,
+            monitoring_port,
             child,
             unread,
         };
@@ -198,6 +202,11 @@ impl ControlPlane {
     /// The ports of the API, of the diagnostics and of proxies.
     pub fn ports(&self) -> [u16; 3] {
         [self.http_port, self.diagnostics_port, self.dp_port]
+    }
+
+    /// URL that a Prometheus asks for the pages of proxies.
+    pub fn monitoring(&self) -> String {
+        format!("http://127.0.0.1:{}", self.monitoring_port)
     }
 
     /// URL that proxies connect to.

@@ -41,12 +41,17 @@ impl Prometheus {
     }
 
     fn configured(mut config: Value) -> anyhow::Result<Prometheus> {
-        let address = own_address();
-        let folder = tempfile::tempdir()?;
         // A document in JSON is one in YAML.
         config["global"] = json!({"scrape_interval": "1s", "evaluation_interval": "1s"});
-        let file = folder.path().join("prometheus.json");
-        fs::write(&file, config.to_string())?;
+        Prometheus::with_file(&config.to_string())
+    }
+
+    /// Runs with a configuration file of this text.
+    pub fn with_file(text: &str) -> anyhow::Result<Prometheus> {
+        let address = own_address();
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("prometheus.yml");
+        fs::write(&file, text)?;
         let log = fs::File::create(folder.path().join("log"))?;
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", file.display()))
@@ -71,13 +76,23 @@ impl Prometheus {
             ended = self.child.try_wait().ok().flatten();
             ended.is_some() || client.get("/-/ready").is_ok_and(|answer| answer.status == 200)
         })?;
-        let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        ensure!(ended.is_none(), "Prometheus ended with {ended:?}:\n{log}");
+        ensure!(ended.is_none(), "Prometheus ended with {ended:?}:\n{}", self.log());
         Ok(())
     }
 
     fn client(&self) -> Client {
         Client::new(format!("http://{}:{PORT}", self.address))
+    }
+
+    /// Everything it has said so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// The targets that it scrapes, each with its labels and health.
+    pub fn active_targets(&self) -> anyhow::Result<Vec<Value>> {
+        let document = self.client().get("/api/v1/targets?state=active")?.json();
+        document["data"]["activeTargets"].as_array().cloned().context("no list of targets")
     }
 
     /// The rules it evaluates, each with what became of it.

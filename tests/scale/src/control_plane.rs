@@ -147,6 +147,7 @@ fn spawn(setup: &Setup, folder: &Path, ports: Ports) -> anyhow::Result<Child> {
         ("KUMA_API_SERVER_HTTPS_PORT", ports.https.to_string()),
         ("KUMA_DIAGNOSTICS_SERVER_PORT", ports.diagnostics.to_string()),
         ("KUMA_DP_SERVER_PORT", ports.proxies.to_string()),
+        ("KUMA_MONITORING_ASSIGNMENT_SERVER_PORT", "0".to_owned()),
         // Tokens cost the same everywhere and hide what is measured.
         ("KUMA_DP_SERVER_AUTHN_DP_PROXY_TYPE", "none".to_owned()),
     ];

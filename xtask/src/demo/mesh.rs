@@ -56,6 +56,7 @@ spec:
 pub struct DemoPlan {
     pub api: SocketAddr,
     pub diagnostics: SocketAddr,
+    pub monitoring: SocketAddr,
     https: SocketAddr,
     pub dp_server: SocketAddr,
     /// kv first, so that callers find it. One proxy has legacy names, the other one unified names.
@@ -130,6 +131,7 @@ impl DemoPlan {
             api: ports.choose(LOCAL, 5681)?,
             https: ports.choose(LOCAL, 5682)?,
             diagnostics: ports.choose(LOCAL, 5680)?,
+            monitoring: ports.choose(LOCAL, 5676)?,
             dp_server: ports.choose(control_plane, 5678)?,
             proxies,
             listed,
@@ -156,6 +158,8 @@ impl DemoPlan {
             ("KUMA_API_SERVER_HTTPS_PORT", self.https.port().to_string()),
             ("KUMA_DIAGNOSTICS_INTERFACE", LOCAL.to_string()),
             ("KUMA_DIAGNOSTICS_SERVER_PORT", self.diagnostics.port().to_string()),
+            ("KUMA_MONITORING_ASSIGNMENT_SERVER_INTERFACE", LOCAL.to_string()),
+            ("KUMA_MONITORING_ASSIGNMENT_SERVER_PORT", self.monitoring.port().to_string()),
             ("KUMA_DP_SERVER_INTERFACE", self.dp_server.ip().to_string()),
             ("KUMA_DP_SERVER_PORT", self.dp_server.port().to_string()),
         ]

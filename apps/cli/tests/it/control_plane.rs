@@ -9,6 +9,7 @@ mod observed;
 use std::{
     os::unix::fs::MetadataExt,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use admission::{ControlPlaneRole, Registrar, RuleSettings};
@@ -18,6 +19,7 @@ use events::Events;
 use identity::ca::Files;
 use inspection::{StoredProxies, findings::Findings};
 use jiff::Timestamp;
+use monitoring::Targets;
 use reconcile::Runner;
 use resources::{Key, Kind, Resource, format};
 use runtime::{
@@ -265,6 +267,7 @@ fn assemble(
     let metrics = runtime::metrics::Metrics::default();
     let push = Arc::new(Push::new(store.clone(), "east"));
     let problems = Findings::new(store.clone(), push.clone(), Files::default(), &metrics);
+    let targets = Targets::new(store.clone(), push.clone(), Duration::ZERO);
     push.start(shutdown);
     let runner = Runner::new(store.clone(), reconcile::Metrics::register(&metrics), shutdown);
     let events = Events::default();
@@ -280,6 +283,7 @@ fn assemble(
         findings: problems,
         events,
         gates: Gates::default().finished_before(shutdown.clone()),
+        targets,
     };
     (push, observations, context)
 }

@@ -33,6 +33,8 @@ pub struct Ports {
     pub zones: Option<Listener>,
     /// For other instances on the same store.
     pub peers: Option<Listener>,
+    /// For a Prometheus.
+    pub monitoring: Option<Listener>,
     pub shares: Shares,
 }
 
@@ -43,6 +45,7 @@ pub struct Shares {
     /// Of HTTP, and of HTTPS.
     pub api: usize,
     pub diagnostics: usize,
+    pub monitoring: usize,
     /// None on a global control plane.
     pub proxies: usize,
     /// None anywhere else.
@@ -57,13 +60,14 @@ impl Shares {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let api = (left / 8).clamp(2, 4096);
         let diagnostics = (left / 8).clamp(2, 256);
-        let rest = left.saturating_sub(2 * api + diagnostics).max(1);
+        let monitoring = (left / 16).clamp(1, 256);
+        let rest = left.saturating_sub(2 * api + diagnostics + monitoring).max(1);
         let peers = if alone { 0 } else { (rest / 8).clamp(1, PEERS) };
         let rest = rest.saturating_sub(peers).max(1);
         if mode == Mode::Global {
-            return Shares { api, diagnostics, proxies: 0, zones: rest.min(ZONES), peers };
+            return Shares { api, diagnostics, monitoring, proxies: 0, zones: rest.min(ZONES), peers };
         }
-        Shares { api, diagnostics, proxies: rest.min(count(proxies)), zones: 0, peers }
+        Shares { api, diagnostics, monitoring, proxies: rest.min(count(proxies)), zones: 0, peers }
     }
 }
 
@@ -113,6 +117,13 @@ impl Ports {
             key: "interCp.server.port",
             env: "KUMA_INTER_CP_SERVER_PORT",
         };
+        let assignments = &config.monitoring.server;
+        let monitoring = Port {
+            enabled: assignments.enabled,
+            addr: (assignments.interface, assignments.port).into(),
+            key: "monitoringAssignmentServer.port",
+            env: "KUMA_MONITORING_ASSIGNMENT_SERVER_PORT",
+        };
         let api = Tally::register(metrics, "api_server");
         let counted = |listener: Option<Listener>, tally: Tally| listener.map(|it| it.counted(tally));
         Ok(Ports {
@@ -124,6 +135,10 @@ impl Ports {
             peers: counted(
                 peers.bind_for_both_families().await?,
                 Tally::register(metrics, "inter_cp_server"),
+            ),
+            monitoring: counted(
+                monitoring.bind_for_both_families().await?,
+                Tally::register(metrics, "monitoring_assignment_server"),
             ),
             shares: shares(config),
         })
@@ -208,15 +223,18 @@ mod tests {
         let modes = [(Mode::Zone, true), (Mode::Zone, false), (Mode::Global, true), (Mode::Global, false)];
         for (files, (mode, alone)) in files.into_iter().flat_map(|files| modes.map(|mode| (files, mode))) {
             let shares = Shares::of(files, mode, 16_384, alone);
-            let all = 2 * shares.api + shares.diagnostics + shares.proxies + shares.zones + shares.peers;
+            let all = 2 * shares.api + shares.diagnostics + shares.monitoring;
+            let all = all + shares.proxies + shares.zones + shares.peers;
             assert!(all as u64 <= files - OTHER_FILES.min(files / 2), "{files}: {shares:?}");
             assert!(shares.diagnostics >= 2, "{files}: {shares:?}");
             assert_eq!((shares.proxies == 0, shares.zones > 0), (mode == Mode::Global, mode == Mode::Global));
             assert_eq!(shares.peers == 0, alone, "{files}: {shares:?}");
         }
-        let zone = Shares { api: 4096, diagnostics: 256, proxies: 16_384, zones: 0, peers: 0 };
+        let zone =
+            Shares { api: 4096, diagnostics: 256, monitoring: 256, proxies: 16_384, zones: 0, peers: 0 };
         assert_eq!(Shares::of(1 << 20, Mode::Zone, 16_384, true), zone);
-        let global = Shares { api: 4096, diagnostics: 256, proxies: 0, zones: 4096, peers: 64 };
+        let global =
+            Shares { api: 4096, diagnostics: 256, monitoring: 256, proxies: 0, zones: 4096, peers: 64 };
         assert_eq!(Shares::of(1 << 20, Mode::Global, 16_384, false), global);
         assert_eq!(Shares::of(1 << 20, Mode::Zone, 1, true).proxies, 1);
     }

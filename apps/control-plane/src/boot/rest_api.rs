@@ -9,6 +9,7 @@ use events::{EventLog, Events};
 use identity::ca::Files;
 use insights::BASED_ON_KUMA;
 use inspection::findings::Findings;
+use monitoring::Targets;
 use runtime::{Shutdown, logs::Journal, metrics::Metrics};
 use store::Store;
 
@@ -45,6 +46,7 @@ pub struct KnownState {
     pub inspect: Arc<dyn api::Inspect>,
     pub findings: Arc<Findings>,
     pub events: Events,
+    pub targets: Arc<Targets>,
 }
 
 pub fn router(
@@ -54,11 +56,11 @@ pub fn router(
     known: KnownState,
     shutdown: &Shutdown,
 ) -> Router {
-    let KnownState { inspect, findings, events } = known;
+    let KnownState { inspect, findings, events, targets } = known;
     let registrar = registrar.clone();
     let metrics = api::ApiMetrics::register(metrics);
     let gates = api::Gates::default().finished_before(shutdown.clone());
-    api::router(api::Context { registrar, settings, metrics, inspect, findings, events, gates })
+    api::router(api::Context { registrar, settings, metrics, inspect, findings, events, targets, gates })
 }
 
 /// Settings of the API.

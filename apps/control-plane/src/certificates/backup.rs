@@ -20,7 +20,7 @@ pub fn files(config: &Config) -> Result<Vec<Attachment>> {
 
 /// Files that a backup does not hold and a new machine needs, too.
 pub fn left_out(config: &Config) -> Vec<String> {
-    let given = [TlsServer::Api, TlsServer::Proxies, TlsServer::Zones]
+    let given = [TlsServer::Api, TlsServer::Proxies, TlsServer::Zones, TlsServer::Monitoring]
         .into_iter()
         .filter_map(|server| server.given(config));
     let mut files: Vec<String> = given

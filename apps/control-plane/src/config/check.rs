@@ -46,6 +46,7 @@ pub(super) fn check(config: &mut Config, problems: &mut Vec<String>, warnings: &
     config.serving.check(&mut refuse);
     multizone.check(&mut refuse);
     config.reconcilers.check(&mut refuse);
+    config.monitoring.check(&mut refuse);
 }
 
 /// A certificate and its key come together.

@@ -271,6 +271,49 @@ async fn a_client_certificate_from_the_directory_makes_an_administrator() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_prometheus_is_answered_over_tls_only_with_a_certificate_where_one_is_required() {
+    let directory = tempdir().unwrap();
+    let clients = tempdir().unwrap();
+    let names = ["prometheus".to_owned()];
+    let friend = self_signed(Usage::Client, &names, &[], jiff::Timestamp::now()).unwrap();
+    fs::write(clients.path().join("prometheus.pem"), &friend.certificate).unwrap();
+    let mut settings = config(directory.path(), StoreType::Memory);
+    settings.monitoring.server.tls_enabled = true;
+    settings.monitoring.server.client_certs_dir = clients.path().to_str().unwrap().to_owned();
+    let running = start(settings).await;
+    let own = file(directory.path(), "kuma-cp.crt");
+    let port = running.monitoring.unwrap().port();
+    let path = "v3/discovery:monitoringassignments?fetch-timeout=0s";
+    let poll = async |scheme: &str, agent: ureq::Agent| {
+        let url = format!("{scheme}://localhost:{port}/{path}");
+        let call = move || agent.post(&url).send("{}").map(|answer| answer.status().as_u16());
+        tokio::task::spawn_blocking(call).await.unwrap()
+    };
+    let known = agent(Some(&own), Some((&friend.certificate, &friend.key)));
+    assert_eq!(poll("https", known).await.unwrap(), 200);
+    assert_eq!(poll("https", agent(Some(&own), None)).await.unwrap(), 401);
+    assert!(poll("http", agent(None, None)).await.is_err(), "there is TLS only");
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn discovery_of_metrics_is_plain_by_default_and_can_be_switched_off() {
+    let directory = tempdir().unwrap();
+    let running = start(config(directory.path(), StoreType::Memory)).await;
+    let url = format!("http://{}/v3/discovery:monitoringassignments", running.monitoring.unwrap());
+    let call = move || agent(None, None).post(&url).send("{}").unwrap().body_mut().read_to_string().unwrap();
+    let answer = tokio::task::spawn_blocking(call).await.unwrap();
+    assert!(answer.contains("\"resources\":[]"), "{answer}");
+    running.finish().await;
+    let other = tempdir().unwrap();
+    let mut settings = config(other.path(), StoreType::Memory);
+    settings.monitoring.server.enabled = false;
+    let running = start(settings).await;
+    assert_eq!(running.monitoring, None);
+    running.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_servers_for_proxies_and_zones_listen_at_their_interface() {
     let directory = tempdir().unwrap();
     let mut zone = config(directory.path(), StoreType::Memory);

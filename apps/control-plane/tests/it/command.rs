@@ -77,8 +77,13 @@ impl Started {
 fn started(work_dir: &Path, settings: &[(&str, &str)]) -> (Started, Vec<Value>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kuma-cp"));
     command.args(["run", "--log-format", "json"]).current_dir(work_dir).stderr(Stdio::piped());
-    let ports =
-        ["API_SERVER_HTTP_PORT", "API_SERVER_HTTPS_PORT", "DIAGNOSTICS_SERVER_PORT", "DP_SERVER_PORT"];
+    let ports = [
+        "API_SERVER_HTTP_PORT",
+        "API_SERVER_HTTPS_PORT",
+        "DIAGNOSTICS_SERVER_PORT",
+        "DP_SERVER_PORT",
+        "MONITORING_ASSIGNMENT_SERVER_PORT",
+    ];
     command.envs(ports.map(|port| (format!("KUMA_{port}"), "0"))).env("KUMA_GENERAL_WORK_DIR", ".");
     let mut child = command.envs(settings.iter().copied()).spawn().unwrap();
     let log = BufReader::new(child.stderr.take().unwrap()).lines();

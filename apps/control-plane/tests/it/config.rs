@@ -73,6 +73,11 @@ fn defaults_are_kumas_but_for_the_store() {
         ("apiServer.https.port", json!(5682)),
         ("apiServer.idleTimeout", json!("2m0s")),
         ("diagnostics.serverPort", json!(5680)),
+        ("monitoringAssignmentServer.enabled", json!(true)),
+        ("monitoringAssignmentServer.port", json!(5676)),
+        ("monitoringAssignmentServer.defaultFetchTimeout", json!("30s")),
+        ("monitoringAssignmentServer.assignmentRefreshInterval", json!("1s")),
+        ("monitoringAssignmentServer.tlsEnabled", json!(false)),
         ("store.postgres.port", json!(15432)),
         ("store.postgres.password", json!("*****")),
         ("multizone.zone.name", json!("default")),
@@ -119,6 +124,7 @@ fn another(path: &str, default: &Value) -> (String, Value) {
             | "xdsServer.permissionsHold"
             | "xdsServer.permissionsDrain"
             | "meshService.deletionGracePeriod"
+            | "monitoringAssignmentServer.assignmentRefreshInterval"
             | "general.resilientComponentBaseBackoff"
             | "general.resilientComponentMaxBackoff"
             | "multizone.global.kds.zoneInsightFlushInterval"
@@ -141,6 +147,7 @@ fn another(path: &str, default: &Value) -> (String, Value) {
             let next = number.as_u64().unwrap() + 1;
             (next.to_string(), json!(next))
         }
+        ("monitoringAssignmentServer.apiVersions", _) => ("v1,v1".to_owned(), json!(["v1", "v1"])),
         (_, Value::Array(_)) => ("one,two".to_owned(), json!(["one", "two"])),
         (path, _) if path.ends_with("Timeout") => text("77ms"),
         (path, _) if path.ends_with("interface") => text("127.0.0.1"),
@@ -165,6 +172,9 @@ fn every_setting_can_be_set_by_its_variable_and_by_its_key() {
             ("KUMA_MULTIZONE_GLOBAL_KDS_TLS_CERT_FILE", "other"),
             ("KUMA_MULTIZONE_GLOBAL_KDS_TLS_KEY_FILE", "other"),
             ("KUMA_API_SERVER_AUTH_CLIENT_CERTS_DIR", "other"),
+            ("KUMA_MONITORING_ASSIGNMENT_SERVER_TLS_ENABLED", "true"),
+            ("KUMA_MONITORING_ASSIGNMENT_SERVER_TLS_CERT_FILE", "other"),
+            ("KUMA_MONITORING_ASSIGNMENT_SERVER_TLS_KEY_FILE", "other"),
         ];
         companions.retain(|(name, _)| *name != env);
         let value: Value = match &expect {
@@ -272,6 +282,18 @@ fn settings_that_do_not_go_together_are_refused() {
     refused(&kds("tlsCertFile: a.pem"), &[], &["multizone.global.kds.tlsCertFile", "both or neither"]);
     refused(&kds("maxMsgSize: 1000"), &[], &["multizone.global.kds.maxMsgSize", "at least 65536"]);
     refused(&kds("zoneTokenRequired: true, tlsEnabled: false"), &[], &["zoneTokenRequired", "without TLS"]);
+    let monitoring = |settings: &str| format!("monitoringAssignmentServer: {{{settings}}}\n");
+    refused(
+        &monitoring("apiVersions: [v1alpha1]"),
+        &[],
+        &["monitoringAssignmentServer.apiVersions", "\"v1\""],
+    );
+    refused(&monitoring("tlsKeyFile: a.pem"), &[], &["monitoringAssignmentServer.tlsCertFile", "together"]);
+    refused(
+        &monitoring("clientCertsDir: x"),
+        &[],
+        &["clientCertsDir", "monitoringAssignmentServer.tlsEnabled"],
+    );
     let postgres = "store: {type: postgres, postgres: {tls: {mode: verifyFull}}}\n";
     refused(postgres, &[], &["store.postgres.tls.caPath"]);
 }

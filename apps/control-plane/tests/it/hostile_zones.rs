@@ -174,6 +174,7 @@ impl Process {
             .env("KUMA_API_SERVER_HTTP_PORT", http.to_string())
             .env("KUMA_API_SERVER_HTTPS_PORT", https.to_string())
             .env("KUMA_DIAGNOSTICS_SERVER_PORT", diagnostics.to_string())
+            .env("KUMA_MONITORING_ASSIGNMENT_SERVER_PORT", "0")
             .env("KUMA_MULTIZONE_GLOBAL_KDS_GRPC_PORT", kds.to_string())
             .env("KUMA_MULTIZONE_GLOBAL_KDS_TLS_ENABLED", "false")
             .stdin(Stdio::null())

@@ -328,6 +328,11 @@ async fn an_agent_that_reads_json_gets_the_bootstrap_inside_of_it() {
     let inside = BASE64_STANDARD.decode(answer["bootstrap"].as_str().unwrap()).unwrap();
     assert_eq!(String::from_utf8(inside).unwrap(), plain);
     assert_eq!(answer["kumaSidecarConfiguration"]["networking"]["address"], "127.0.2.1");
+    let labels = &answer["kumaSidecarConfiguration"]["metrics"]["labels"];
+    for (label, value) in [("mesh", "default"), ("dataplane", "web"), ("kuma_proxy_role", "sidecar")] {
+        assert_eq!(labels[label], value, "{labels}");
+    }
+    assert!(labels["zone"].is_string() && labels["kuma_workload"].is_string(), "{labels}");
 }
 
 #[tokio::test]

@@ -4,13 +4,15 @@ use contract::{
     events::Event,
     index::{Index, PolicyTypes, ResourceTypes, User},
     insight::{GlobalInsight, GlobalInsights},
+    monitoring::TargetGroup,
 };
 use http::Method;
+use resources::Kind;
 
 use super::{
     AccessRule, Answer, AuditedAction, Handler, Parameter, Route, Schema, Tag, document::PAGE_AFTER,
 };
-use crate::{access, backup, describe, events, insight, kri};
+use crate::{access, backup, describe, events, insight, inspect, kri};
 
 pub fn rows() -> impl Iterator<Item = Route> {
     descriptions().into_iter().chain(contents())
@@ -135,6 +137,18 @@ fn contents() -> [Route; 7] {
             body: None,
             answer: Answer::json::<GlobalInsights>(),
             handler: Handler::at_once(insight::global_insights),
+        },
+        Route {
+            method: Method::GET,
+            path: "/prometheus/targets".into(),
+            access: AccessRule::Read(vec![Kind::Dataplane]),
+            audited: None,
+            tag: Tag::Inspect,
+            summary: "Pages of metrics of proxies, as http_sd_configs of Prometheus reads them".into(),
+            query: ["mesh", "clientId"].map(Parameter::text).to_vec(),
+            body: None,
+            answer: Answer::json::<Vec<TargetGroup>>(),
+            handler: Handler::waiting(inspect::targets::list),
         },
         Route {
             method: Method::GET,

@@ -160,6 +160,7 @@ fn inspect_case(template: &str) -> Option<Case> {
             let path = path.replace("{serviceType}", "meshservices");
             return Case::get(path, vec![("/total", json!(0)), ("/items", Value::Null)]);
         }
+        "/prometheus/targets" => vec![("/0/targets/0", json!("192.0.2.1:5670"))],
         proxy if proxy.starts_with("/zone") => Vec::new(),
         selected if selected.ends_with("resources/dataplanes") || selected.ends_with("/_dataplanes") => {
             vec![("/total", json!(3)), ("/items/0/type", json!("Dataplane"))]

@@ -39,6 +39,7 @@ mod logging;
 mod names;
 mod reachability;
 mod selection;
+pub mod targets;
 
 use crate::world::{World, remote, zone};
 

@@ -19,7 +19,7 @@ use store::{Memory, Store, Write};
 use tower::ServiceExt;
 
 use crate::{
-    inspect::{FakeProxies, findings::FakeFindings},
+    inspect::{FakeProxies, findings::FakeFindings, targets::FakeTargets},
     log,
 };
 
@@ -79,6 +79,7 @@ impl World {
             findings: Arc::new(FakeFindings),
             events: events.clone(),
             gates: Gates::default().finished_before(shutdown.clone()),
+            targets: Arc::new(FakeTargets),
         };
         let world = World { router: api::router(context), registrar, metrics, events, shutdown };
         world.store(Kind::Mesh, "", "default", json!({})).await;

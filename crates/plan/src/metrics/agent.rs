@@ -1,17 +1,17 @@
 //! Documents about metrics for the agent beside a proxy.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use resources::{
-    kinds::{
-        dataplane::{Dataplane, ListenerType},
-        mesh_metric::{BackendType, Conf, Sidecar},
-    },
-    labels,
+use resources::kinds::{
+    dataplane::Dataplane,
+    mesh_metric::{BackendType, Conf, Sidecar},
 };
 use serde::Serialize;
 
-use super::MetricsCollector;
+use super::{
+    MetricsCollector,
+    labels::{ScrapeLabels, is_zone_proxy_only, sanitized},
+};
 use crate::{AgentPart, NamingScheme, OwnContext};
 
 /// The part that a MeshMetric makes, and its path.
@@ -90,7 +90,8 @@ pub(super) fn document(
 
 /// A proxy of a zone stands beside no application.
 fn applications<'a>(context: &OwnContext<'_>, conf: &'a Conf) -> Option<Vec<Application<'a>>> {
-    let list = conf.applications.as_ref().filter(|list| !list.is_empty() && !is_zone_proxy_only(context))?;
+    let list =
+        conf.applications.as_ref().filter(|list| !list.is_empty() && !is_beside_no_application(context))?;
     let all = list.iter().map(|application| Application {
         name: application.name.as_deref(),
         path: application.path.as_deref().unwrap_or("/metrics"),
@@ -100,68 +101,37 @@ fn applications<'a>(context: &OwnContext<'_>, conf: &'a Conf) -> Option<Vec<Appl
     Some(all.collect())
 }
 
-fn is_zone_proxy_only(context: &OwnContext<'_>) -> bool {
-    let networking = context.networking;
-    !networking.listeners.is_empty() && networking.inbound.is_empty() && networking.gateway.is_none()
+fn is_beside_no_application(context: &OwnContext<'_>) -> bool {
+    context.dataplane.spec.get::<Dataplane>().is_some_and(is_zone_proxy_only)
 }
 
-/// Returns the labels of every sample. Tags are labels only with the older names; unified names contain them.
+/// Returns the labels of every sample. Tags are labels only with the older names; unified names contain them. Kuma has
+/// `kuma.workload` only for proxies whose labels name a workload; a page without it would not say whose it is.
 fn extra_labels(context: &OwnContext<'_>) -> BTreeMap<String, String> {
-    let label = |name: &str| context.dataplane.label(name).filter(|value| !value.is_empty());
+    let of_proxy = ScrapeLabels::of(context.dataplane, &context.traits.name);
     let mut all = BTreeMap::from([
         ("mesh".to_owned(), context.snapshot.name.to_string()),
-        ("kuma.proxy_role".to_owned(), role(context).to_owned()),
+        ("kuma.proxy_role".to_owned(), of_proxy.role.to_owned()),
     ]);
     let mut put = |name: &str, value: &str| all.insert(name.to_owned(), value.to_owned());
-    if let Some(zone) = label(labels::ZONE) {
+    if let Some(zone) = of_proxy.zone {
         put("zone", zone);
     }
-    let workload = label(labels::WORKLOAD).filter(|_| !is_zone_proxy_only(context));
-    if let Some(workload) = workload {
+    if let Some(workload) = of_proxy.workload {
         put("kuma.workload", workload);
     }
     if context.names == NamingScheme::Unified {
         return all;
     }
     put("dataplane", &context.traits.name);
-    let tags = tags(context);
-    if workload.is_none() {
-        let service = tags.get(labels::SERVICE).and_then(|values| values.first().copied());
-        put("service", service.unwrap_or(&context.traits.name));
+    if of_proxy.labelled_workload.is_none() {
+        put("service", of_proxy.service);
     }
-    for (tag, values) in &tags {
+    for (tag, values) in &of_proxy.tags {
         let name = sanitized(tag);
         let values: Vec<&str> = values.iter().copied().collect();
         put(&format!("{name}s"), &format!(",{},", values.join(",")));
         put(&name, values.first().copied().unwrap_or_default());
     }
     all
-}
-
-/// Returns the tags of all inbounds, or of the gateway.
-fn tags<'a>(context: &'a OwnContext<'_>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    let networking = context.networking;
-    let of_inbounds = networking.inbound.iter().map(|inbound| &inbound.tags);
-    let of_gateway = networking.gateway.iter().map(|gateway| &gateway.tags);
-    let mut tags: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (name, value) in of_inbounds.chain(of_gateway).flatten() {
-        tags.entry(name).or_default().insert(value);
-    }
-    tags
-}
-
-fn role(context: &OwnContext<'_>) -> &'static str {
-    let dataplane = context.dataplane.spec.get::<Dataplane>();
-    let serves = |kind| dataplane.is_some_and(|dataplane| dataplane.has_listener(kind));
-    match (serves(ListenerType::ZoneIngress), serves(ListenerType::ZoneEgress)) {
-        (true, true) => "zone-proxy",
-        (true, false) => "zone-ingress",
-        (false, true) => "zone-egress",
-        (false, false) if context.networking.gateway.is_some() => "gateway",
-        (false, false) => "sidecar",
-    }
-}
-
-fn sanitized(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
 }

@@ -102,9 +102,55 @@ fn without_a_workload_the_service_is_a_label_and_all_values_of_a_tag_are() {
     let plan = plan(&[PLAIN, &two, &of_backends(PAGE)], &traits("dp-1"));
     assert_eq!(
         document(&plan.own.metrics.unwrap())["extraLabels"],
-        json!({"kuma.proxy_role": "sidecar", "mesh": "default", "dataplane": "dp-1", "service": "admin",
+        json!({"kuma.proxy_role": "sidecar", "kuma.workload": "admin", "mesh": "default",
+               "dataplane": "dp-1", "service": "admin",
                "kuma_io_service": "admin", "kuma_io_services": ",admin,backend,"})
     );
+}
+
+#[test]
+fn with_unified_names_a_page_says_whose_it_is_without_a_workload_too() {
+    let labels = |dataplane: &str| {
+        let plan = plan(&[PLAIN, dataplane, &of_backends(PAGE)], &unified("dp-1"));
+        document(&plan.own.metrics.unwrap())["extraLabels"].take()
+    };
+    let bare = WEB.replace(", kuma.io/workload: backend", "");
+    assert_eq!(
+        labels(&bare),
+        json!({"kuma.proxy_role": "sidecar", "kuma.workload": "backend", "mesh": "default", "zone": "zone-1"})
+    );
+    let untagged = bare.replace(", tags: { kuma.io/service: backend }", "");
+    assert_eq!(labels(&untagged)["kuma.workload"], "dp-1");
+}
+
+#[test]
+fn pages_that_are_found_are_those_that_a_proxy_has() {
+    let mut compared = 0;
+    for backends in [
+        PAGE.to_owned(),
+        format!("{PAGE}, {PAGE}"),
+        format!("{PAGE}, {{ type: Prometheus, prometheus: {{ clientId: b, port: 80 }} }}"),
+        "{ type: Prometheus, prometheus: { clientId: b, port: 1, path: x } }, \
+         { type: Prometheus, prometheus: { clientId: c, port: 1 } }"
+            .to_owned(),
+        "{ type: OpenTelemetry, openTelemetry: { endpoint: 'otel:4317' } }".to_owned(),
+    ] {
+        let policy = of_backends(&backends);
+        let snapshot = crate::support::mesh(&[PLAIN, WEB, &policy]);
+        let dataplane = &snapshot.dataplanes["dp-1"];
+        let found = plan::metrics::scrape_pages(&snapshot, dataplane);
+        let found: Vec<_> = found.into_iter().map(|page| (page.address, page.path)).collect();
+        for traits in [traits("dp-1"), unified("dp-1")] {
+            let planned = planned(&policy, &traits).own.metrics.unwrap().pages;
+            let planned: Vec<_> = planned
+                .into_iter()
+                .map(|page| (SocketAddr::new(page.address, page.port), page.path))
+                .collect();
+            assert_eq!(found, planned, "{backends}");
+            compared += planned.len();
+        }
+    }
+    assert!(compared >= 8, "{compared}");
 }
 
 #[test]

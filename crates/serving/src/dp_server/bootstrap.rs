@@ -7,7 +7,7 @@
 mod document;
 mod params;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     Extension, Json,
@@ -20,7 +20,7 @@ use contract::agent::{
     BootstrapAnswer, BootstrapRequest, SidecarConfiguration, SidecarMetrics, SidecarNetworking,
 };
 use http::{HeaderMap, StatusCode, header};
-use plan::{Counting, ProxyKind};
+use plan::{Counting, ProxyKind, metrics::ScrapeLabels};
 use resources::{
     Draft, Key, Kind, Resource, Spec, Violations,
     format::{self, yaml},
@@ -88,7 +88,8 @@ pub async fn answer(
     let authority = authority(&context, &request)?;
     let ipv4_only = context.bootstrap.ipv4_only(&host).await;
     let control_plane = document::control_plane(&context.bootstrap, host, authority, ipv4_only);
-    let counted = counted(&context, &dataplane);
+    let proxy = as_resource(&dataplane);
+    let counted = counted(&context, &proxy);
     let document = document::bootstrap(
         &context.bootstrap,
         &request,
@@ -109,7 +110,7 @@ pub async fn answer(
         bootstrap: BASE64_STANDARD.encode(text),
         kuma_sidecar_configuration: SidecarConfiguration {
             networking: SidecarNetworking { corefile_template: corefile, address: address_of(&dataplane) },
-            metrics: SidecarMetrics::default(),
+            metrics: SidecarMetrics { aggregate: Vec::new(), labels: page_labels(&context.zone, &proxy) },
         },
     })
     .into_response())
@@ -262,14 +263,34 @@ pub fn read_definition(text: &str, kind: Kind) -> Result<Draft, ProxyDefinitionE
 }
 
 /// Statistics that the proxy needs to keep, by the MeshMetrics that select it now; `None` for all.
-fn counted(context: &ProxyContext, dataplane: &Draft) -> Option<Counting> {
-    let mesh = context.push.mesh(&dataplane.key.mesh)?;
-    let Draft { key, labels, spec } = dataplane.clone();
-    let now = jiff::Timestamp::now();
-    let dataplane =
-        Resource { key, labels, spec, status: None, created: now, modified: now, version: 0, owner: None };
-    let conf = plan::metrics::conf(&mesh, &dataplane)?;
+fn counted(context: &ProxyContext, dataplane: &Resource) -> Option<Counting> {
+    let mesh = context.push.mesh(dataplane.mesh())?;
+    let conf = plan::metrics::conf(&mesh, dataplane)?;
     Counting::of(&conf)
+}
+
+/// The definition as if it were stored now.
+fn as_resource(draft: &Draft) -> Resource {
+    let Draft { key, labels, spec } = draft.clone();
+    let now = jiff::Timestamp::now();
+    Resource { key, labels, spec, status: None, created: now, modified: now, version: 0, owner: None }
+}
+
+/// Labels of the page that the agent offers by itself, whatever the proxy's resources are called. Pages of a MeshMetric
+/// have their own.
+fn page_labels(zone: &str, proxy: &Resource) -> BTreeMap<String, String> {
+    let of_proxy = ScrapeLabels::of(proxy, proxy.name());
+    let mut labels = BTreeMap::from([("zone", zone), ("dataplane", proxy.name())]);
+    match proxy.kind() {
+        Kind::ZoneIngress => drop(labels.insert("kuma_proxy_role", "zone-ingress")),
+        Kind::ZoneEgress => drop(labels.insert("kuma_proxy_role", "zone-egress")),
+        _ => {
+            labels.extend([("mesh", proxy.mesh()), ("kuma_proxy_role", of_proxy.role)]);
+            labels.extend(of_proxy.workload.map(|workload| ("kuma_workload", workload)));
+        }
+    }
+    labels.retain(|_, value| !value.is_empty());
+    labels.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn address_of(dataplane: &Draft) -> String {

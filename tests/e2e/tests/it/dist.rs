@@ -184,6 +184,7 @@ fn the_control_plane_of_the_package_starts_with_its_configuration() {
         ("KUMA_API_SERVER_HTTPS_PORT", own_port().unwrap()),
         ("KUMA_DIAGNOSTICS_SERVER_PORT", diagnostics),
         ("KUMA_DP_SERVER_PORT", own_port().unwrap()),
+        ("KUMA_MONITORING_ASSIGNMENT_SERVER_PORT", own_port().unwrap()),
     ] {
         command.env(name, port.to_string());
     }

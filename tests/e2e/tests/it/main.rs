@@ -31,6 +31,7 @@ mod mesh;
 mod mesh_metric;
 mod metrics;
 mod migration;
+mod monitoring;
 mod moving;
 mod names;
 mod naming;

@@ -18,6 +18,7 @@ use identity::{
 };
 use inspection::{StoredProxies, blame, findings::Findings};
 use jiff::Timestamp;
+use monitoring::Targets;
 use plan::{AdminTarget, ProxyTraits};
 use resources::format;
 use runtime::{Shutdown, listen::Tally, metrics::Metrics};
@@ -79,6 +80,7 @@ impl Target {
         let shutdown = Shutdown::default();
         let store: Arc<dyn Store> = Arc::new(Memory::default());
         let push = Arc::new(Push::new(store.clone(), "default"));
+        let targets = Targets::new(store.clone(), push.clone(), Duration::ZERO);
         push.start(&shutdown);
         let registrar = Arc::new(Registrar::new(store.clone(), setup()));
         let mesh = format::parse(serde_json::json!({ "type": "Mesh", "name": "default" })).unwrap().draft;
@@ -91,6 +93,7 @@ impl Target {
             inspect: Arc::new(StoredProxies::new(store.clone(), push.clone(), 0)),
             findings: Findings::new(store.clone(), push.clone(), Files::default(), &metrics),
             events: events::Events::default(),
+            targets,
             gates: api::Gates::default(),
         };
         let proxies = dp_server::router(Arc::new(for_proxies(registrar, store, push.clone(), &shutdown)));

@@ -151,6 +151,7 @@ pub fn config(work_dir: &Path) -> Config {
     (config.api_server.http.interface, config.api_server.http.port) = (local, 0);
     (config.api_server.https.interface, config.api_server.https.port) = (local, 0);
     (config.diagnostics.interface, config.diagnostics.server_port) = (local, 0);
+    config.monitoring.server.enabled = false;
     config.serving.dp_server.port = 0;
     config.serving.dp_server.authn.dp_proxy.kind = DpAuthnType::None;
     config

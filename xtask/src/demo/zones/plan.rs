@@ -86,6 +86,7 @@ pub struct PlannedControlPlane {
     pub api: SocketAddr,
     https: SocketAddr,
     pub diagnostics: SocketAddr,
+    pub monitoring: SocketAddr,
 }
 
 pub struct Zone {
@@ -253,6 +254,7 @@ fn control_plane(ports: &mut Chooser, number: u16) -> anyhow::Result<PlannedCont
         api: ports.choose(LOCAL, 5681 + more)?,
         https: ports.choose(LOCAL, 5682 + more)?,
         diagnostics: ports.choose(LOCAL, 5680 + more)?,
+        monitoring: ports.choose(LOCAL, 5676 + more)?,
     })
 }
 
@@ -300,6 +302,8 @@ fn settings(control_plane: &PlannedControlPlane, home: &Path, name: &str) -> Vec
         ("KUMA_API_SERVER_HTTPS_PORT", control_plane.https.port().to_string()),
         ("KUMA_DIAGNOSTICS_INTERFACE", LOCAL.to_string()),
         ("KUMA_DIAGNOSTICS_SERVER_PORT", control_plane.diagnostics.port().to_string()),
+        ("KUMA_MONITORING_ASSIGNMENT_SERVER_INTERFACE", LOCAL.to_string()),
+        ("KUMA_MONITORING_ASSIGNMENT_SERVER_PORT", control_plane.monitoring.port().to_string()),
     ]
 }
 

@@ -148,27 +148,11 @@ pub const ROWS: &[KumaSetting] = &[
     ),
     ("metrics.zone.idleTimeout", "KUMA_METRICS_ZONE_IDLE_TIMEOUT", "5m"),
     ("metrics.zone.subscriptionLimit", "KUMA_METRICS_ZONE_SUBSCRIPTION_LIMIT", "10"),
-    ("monitoringAssignmentServer.apiVersions", "KUMA_MONITORING_ASSIGNMENT_SERVER_API_VERSIONS", "[\"v1\"]"),
-    (
-        "monitoringAssignmentServer.assignmentRefreshInterval",
-        "KUMA_MONITORING_ASSIGNMENT_SERVER_ASSIGNMENT_REFRESH_INTERVAL",
-        "1s",
-    ),
-    (
-        "monitoringAssignmentServer.defaultFetchTimeout",
-        "KUMA_MONITORING_ASSIGNMENT_SERVER_DEFAULT_FETCH_TIMEOUT",
-        "30s",
-    ),
-    ("monitoringAssignmentServer.enabled", "KUMA_MONITORING_ASSIGNMENT_SERVER_ENABLED", "true"),
-    ("monitoringAssignmentServer.port", "KUMA_MONITORING_ASSIGNMENT_SERVER_PORT", "5676"),
-    ("monitoringAssignmentServer.tlsCertFile", "KUMA_MONITORING_ASSIGNMENT_SERVER_TLS_CERT_FILE", ""),
     (
         "monitoringAssignmentServer.tlsCipherSuites",
         "KUMA_MONITORING_ASSIGNMENT_SERVER_TLS_CIPHER_SUITES",
         "[]",
     ),
-    ("monitoringAssignmentServer.tlsEnabled", "KUMA_MONITORING_ASSIGNMENT_SERVER_TLS_ENABLED", "false"),
-    ("monitoringAssignmentServer.tlsKeyFile", "KUMA_MONITORING_ASSIGNMENT_SERVER_TLS_KEY_FILE", ""),
     ("monitoringAssignmentServer.tlsMaxVersion", "KUMA_MONITORING_ASSIGNMENT_SERVER_TLS_MAX_VERSION", ""),
     (
         "monitoringAssignmentServer.tlsMinVersion",
