@@ -33,6 +33,7 @@ pub mod route;
 mod serve;
 mod service_insight;
 mod settings;
+mod slips;
 mod sni_usage;
 mod snis;
 mod superseded;

@@ -21,6 +21,7 @@ mod conflicts;
 mod files;
 mod listing;
 mod mesh;
+mod naming;
 mod policies;
 mod proxies;
 mod references;

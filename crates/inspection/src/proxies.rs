@@ -32,6 +32,7 @@ mod reachability;
 pub(crate) mod redact;
 mod rules;
 mod suggestions;
+mod zone_layout;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -44,7 +45,7 @@ use contract::{
     access::Access,
     graph::AccessGraph,
     hostnames::HostnameList,
-    layout::ProxyLayout,
+    layout::{ProxyLayout, ZoneProxyLayout},
     logging::ProxyLogLevels,
     observed::ObservedCalls,
     policies::{PolicyList, RouteList},
@@ -57,8 +58,8 @@ use contract::{
 use identity::admin::AdminAuthority;
 use jiff::Timestamp;
 use plan::{
-    AdminTarget, ProxyTraits,
-    effective::{self, Effective, KINDS},
+    AdminTarget, ProxyTraits, ZoneProxyKind,
+    effective::{self, Applying, Effective, KINDS},
 };
 use resources::{Key, Kind, Resource, kinds::mesh_service::MeshService, naming::Kri};
 use serde_json::Value;
@@ -183,13 +184,15 @@ impl Inspect for StoredProxies {
         let said = self.admin(proxy, AdminView::Stats { format: AdminFormat::Text, used_only }).await?;
         let proxy = proxy.clone();
         self.computed(move || {
-            let dataplane = mesh.dataplanes.get(&proxy.name).and_then(|dataplane| dataplane.kri(""));
-            let dataplane = dataplane.ok_or_else(|| InspectError::Missing(proxy.clone()))?;
+            let missing = || InspectError::Missing(proxy.clone());
+            let stored = mesh.dataplanes.get(&proxy.name).ok_or_else(missing)?;
+            let dataplane = stored.kri("").ok_or_else(missing)?;
+            let naming = Applying::of(&mesh, stored).names(&traits);
             // Without a plan no name is known, and the statistics are listed all the same.
             let plan = plan::for_proxy(&mesh, &traits).ok();
             let known = plan.map(|plan| plan::meanings(&plan, &dataplane)).unwrap_or_default();
             let text = String::from_utf8_lossy(&said.body);
-            let summary = envoy::stats::summary(&text, &known, traits.unified_naming);
+            let summary = envoy::stats::summary(&text, &known, naming.unified);
             serde_json::to_value(summary).map_err(|error| InspectError::Failed(error.to_string()))
         })
         .await
@@ -209,6 +212,27 @@ impl Inspect for StoredProxies {
             let mut plan = plan.map_err(|error| InspectError::Unsupported(error.to_string()))?;
             plan.outgoing.findings.extend(envoy::patch::findings(&plan));
             Ok(layout::of(&mesh, dataplane, plan, traits.bind_outbounds))
+        })
+        .await
+    }
+
+    async fn zone_layout(&self, proxy: &Key) -> Result<ZoneProxyLayout, InspectError> {
+        if let Some(seen) = self.seen_from_zone::<ZoneProxyLayout>(proxy, ComputedView::ZoneLayout).await? {
+            return self.own_zone_layout(proxy, seen);
+        }
+        let snapshot = self.snapshot()?;
+        self.caught_up().await?;
+        let kind = match proxy.kind {
+            Kind::ZoneIngress => ZoneProxyKind::Ingress,
+            Kind::ZoneEgress => ZoneProxyKind::Egress,
+            _ => return Err(InspectError::Unsupported(format!("{proxy} is no zone proxy"))),
+        };
+        let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?.clone();
+        let push = self.push.clone();
+        let traits = self.last_known(&snapshot, proxy);
+        self.computed(move || {
+            let layout = zone_layout::of(&stored, kind, push.zone(), &traits, &push.all_meshes());
+            layout.map_err(|error| InspectError::Unsupported(error.to_string()))
         })
         .await
     }

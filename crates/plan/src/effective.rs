@@ -23,7 +23,7 @@ use resources::{
         mesh::{Mesh, MeshServicesMode},
         target_ref::{TargetRef, TargetRefKind},
     },
-    naming::Kri,
+    naming::{Kri, NamingChoice},
     policy::{self as row, ProxySide, Shape},
 };
 use serde::de::DeserializeOwned;
@@ -33,7 +33,7 @@ use topology::{
 };
 
 use crate::{
-    ServerTls,
+    ProxyTraits, ServerTls,
     budget::{Budget, Spent},
     security,
 };
@@ -81,6 +81,8 @@ pub struct Applying {
     pub stub: bool,
     /// Prefix of IPv6 virtual addresses, if there are any.
     pub ipv6_prefix: Option<Ipv6Prefix>,
+    /// Names of the proxy by its labels or those of its mesh; `None` leaves them to its agent.
+    pub naming: Option<NamingChoice>,
 }
 
 impl Applying {
@@ -105,7 +107,13 @@ impl Applying {
             trimmed: enforced.then(|| ClientClass::of(snapshot, dataplane)),
             stub: enforced && trimming.stub,
             ipv6_prefix: snapshot.ipv6_prefix,
+            naming: NamingChoice::by_labels(&dataplane.labels, Some(&snapshot.mesh.labels)),
         }
+    }
+
+    /// Returns the names in effect for a sidecar, and the place that sets them. Nothing else decides on them.
+    pub fn names(&self, traits: &ProxyTraits) -> NamingChoice {
+        self.naming.unwrap_or(NamingChoice::of_agent(traits.unified_naming))
     }
 
     /// As [`Applying::of`], for a connected proxy, which is given no identity that its token does not vouch for.

@@ -21,6 +21,8 @@ const LONGEST_REASON: usize = 2048;
 pub enum ComputedView {
     Config { with_shadow: bool },
     Layout,
+    /// Of a zone ingress or egress.
+    ZoneLayout,
     Hostnames,
     Sync,
     Reachability { to: Option<String> },
@@ -56,6 +58,7 @@ pub async fn answer(inspect: &dyn Inspect, about: &Key, view: &ComputedView) -> 
     match view {
         ComputedView::Config { with_shadow } => written(inspect.config(about, *with_shadow).await).await,
         ComputedView::Layout => written(inspect.layout(about).await).await,
+        ComputedView::ZoneLayout => written(inspect.zone_layout(about).await).await,
         ComputedView::Hostnames => written(inspect.hostnames(about).await).await,
         ComputedView::Sync => written(inspect.sync(about).await).await,
         ComputedView::Reachability { to } => match inspect.reachability(about, to.as_deref()).await {

@@ -155,6 +155,9 @@ fn inspect_case(template: &str) -> Option<Case> {
             let path = path.replace("{serviceType}", "meshservices");
             return Case::get(path, vec![("/total", json!(0)), ("/items", Value::Null)]);
         }
+        layout if layout.starts_with("/zone") && layout.ends_with("/_layout") => {
+            vec![("/kri", json!("layout of sample")), ("/destinations", json!([]))]
+        }
         proxy if proxy.starts_with("/zone") => Vec::new(),
         selected if selected.ends_with("resources/dataplanes") || selected.ends_with("/_dataplanes") => {
             vec![("/total", json!(3)), ("/items/0/type", json!("Dataplane"))]

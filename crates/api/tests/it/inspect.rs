@@ -15,7 +15,7 @@ use contract::{
     access::{self, AccessParty},
     graph::AccessGraph,
     hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
-    layout::ProxyLayout,
+    layout::{ProxyLayout, ZoneProxyLayout},
     logging::ProxyLogLevels,
     observed::{ObservedCall, ObservedCalls},
     policies::{EffectivePolicy, EffectiveRoutes, PolicyList, RouteList},
@@ -103,6 +103,10 @@ impl Inspect for FakeProxies {
             "unified" => Ok(names::layout()),
             name => Ok(ProxyLayout { kri: format!("layout of {name}"), ..ProxyLayout::default() }),
         }
+    }
+
+    async fn zone_layout(&self, proxy: &Key) -> Result<ZoneProxyLayout, InspectError> {
+        Ok(ZoneProxyLayout { kri: format!("layout of {}", proxy.name), ..ZoneProxyLayout::default() })
     }
 
     /// One hostname, made of the name of the proxy.
