@@ -81,7 +81,7 @@ pub struct ZoneProxyLayoutDestination {
     /// The port of a service; empty for destinations selected by tags, which have no identifier.
     pub kri: String,
     pub protocol: Cow<'static, str>,
-    /// Names by which connections are told apart; clients dial the first.
+    /// Server names that lead to it; clients dial the first.
     pub server_names: Vec<String>,
     /// The name of the cluster.
     pub proxy_resource_name: String,

@@ -264,7 +264,8 @@ impl ProxyConnection {
 /// Metadata that the record of a proxy keeps: all but the Dataplane, and the small entries before the large ones where
 /// that is too much.
 fn worth_keeping(metadata: &Value) -> Value {
-    let entries = metadata.as_object().into_iter().flatten().filter(|(name, _)| !NOT_KEPT.contains(&name.as_str()));
+    let entries =
+        metadata.as_object().into_iter().flatten().filter(|(name, _)| !NOT_KEPT.contains(&name.as_str()));
     let mut sized: Vec<_> = entries.map(|entry| (entry.0.len() + entry.1.to_string().len(), entry)).collect();
     sized.sort_by_key(|(size, (name, _))| (*size, *name));
     let mut room = METADATA;

@@ -58,7 +58,7 @@ use contract::{
 use identity::admin::AdminAuthority;
 use jiff::Timestamp;
 use plan::{
-    AdminTarget, ProxyTraits, ZoneProxyKind,
+    AdminTarget, ProxyTraits,
     effective::{self, Applying, Effective, KINDS},
 };
 use resources::{Key, Kind, Resource, kinds::mesh_service::MeshService, naming::Kri};
@@ -217,24 +217,7 @@ impl Inspect for StoredProxies {
     }
 
     async fn zone_layout(&self, proxy: &Key) -> Result<ZoneProxyLayout, InspectError> {
-        if let Some(seen) = self.seen_from_zone::<ZoneProxyLayout>(proxy, ComputedView::ZoneLayout).await? {
-            return self.own_zone_layout(proxy, seen);
-        }
-        let snapshot = self.snapshot()?;
-        self.caught_up().await?;
-        let kind = match proxy.kind {
-            Kind::ZoneIngress => ZoneProxyKind::Ingress,
-            Kind::ZoneEgress => ZoneProxyKind::Egress,
-            _ => return Err(InspectError::Unsupported(format!("{proxy} is no zone proxy"))),
-        };
-        let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?.clone();
-        let push = self.push.clone();
-        let traits = self.last_known(&snapshot, proxy);
-        self.computed(move || {
-            let layout = zone_layout::of(&stored, kind, push.zone(), &traits, &push.all_meshes());
-            layout.map_err(|error| InspectError::Unsupported(error.to_string()))
-        })
-        .await
+        self.layout_of_zone_proxy(proxy).await
     }
 
     async fn hostnames(&self, proxy: &Key) -> Result<HostnameList, InspectError> {

@@ -33,7 +33,7 @@ use topology::{
 };
 
 use crate::{
-    ProxyTraits, ServerTls,
+    ServerTls,
     budget::{Budget, Spent},
     security,
 };
@@ -109,11 +109,6 @@ impl Applying {
             ipv6_prefix: snapshot.ipv6_prefix,
             naming: NamingChoice::by_labels(&dataplane.labels, Some(&snapshot.mesh.labels)),
         }
-    }
-
-    /// Returns the names in effect for a sidecar, and the place that sets them. Nothing else decides on them.
-    pub fn names(&self, traits: &ProxyTraits) -> NamingChoice {
-        self.naming.unwrap_or(NamingChoice::of_agent(traits.unified_naming))
     }
 
     /// As [`Applying::of`], for a connected proxy, which is given no identity that its token does not vouch for.

@@ -13,7 +13,7 @@ use resources::{
 };
 use topology::{Destination, DestinationId, Protocol};
 
-use crate::{ProxyTraits, is_http};
+use crate::{Applying, ProxyTraits, is_http};
 
 /// The name of the route that matches every path, which is a hash: computed once, not for each outbound.
 static DEFAULT_ROUTE: LazyLock<String> =
@@ -166,6 +166,13 @@ pub struct InboundFacts<'a> {
     pub service_port: u16,
     /// The `kuma.io/service` tag.
     pub service: Option<&'a str>,
+}
+
+impl Applying {
+    /// Returns the names in effect for a sidecar, and the place that sets them. Nothing else decides on them.
+    pub fn names(&self, traits: &ProxyTraits) -> NamingChoice {
+        self.naming.unwrap_or(NamingChoice::of_agent(traits.unified_naming))
+    }
 }
 
 impl NamingScheme {

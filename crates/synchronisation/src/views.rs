@@ -19,15 +19,26 @@ const LONGEST_REASON: usize = 2048;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ComputedView {
-    Config { with_shadow: bool },
+    Config {
+        with_shadow: bool,
+    },
     Layout,
     /// Of a zone ingress or egress.
     ZoneLayout,
     Hostnames,
     Sync,
-    Reachability { to: Option<String> },
-    ReachabilityOfMesh { offset: usize, size: usize },
-    Observed { offset: usize, size: usize, would_be_trimmed: bool },
+    Reachability {
+        to: Option<String>,
+    },
+    ReachabilityOfMesh {
+        offset: usize,
+        size: usize,
+    },
+    Observed {
+        offset: usize,
+        size: usize,
+        would_be_trimmed: bool,
+    },
 }
 
 /// An answer, or why there is none.

@@ -8,7 +8,12 @@ use super::{
     plan::{self, ApplyPlan, PlannedResource},
     sources,
 };
-use crate::{cli::Global, control_planes::pair, failure::{Failure, Result}, terminal};
+use crate::{
+    cli::Global,
+    control_planes::pair,
+    failure::{Failure, Result},
+    terminal,
+};
 
 #[derive(Debug, Args)]
 pub struct Input {

@@ -45,14 +45,17 @@ impl NamingCounts {
         counts.left.push(format!("{name} ({why})"));
     }
 
-    /// Says nothing of meshes in which no proxy has unified names: nobody has begun to move there.
+    /// Says nothing of meshes in which no proxy has unified names: the move has not begun there.
     pub fn tell(&self, report: &mut CheckReport) {
         let begun = || self.by_mesh.iter().filter(|(_, counts)| counts.unified > 0);
         for (mesh, counts) in begun().take(MESHES) {
             let of = if mesh.is_empty() { "zone proxies".to_owned() } else { format!("mesh {mesh:?}") };
             let all = counts.unified + counts.left.len();
             if counts.left.is_empty() {
-                report.ok(SUBJECT, format!("{of}: {} with unified names, none is left", plural(all, "proxy", "proxies")));
+                report.ok(
+                    SUBJECT,
+                    format!("{of}: {} with unified names, none is left", plural(all, "proxy", "proxies")),
+                );
                 continue;
             }
             let message = format!(
@@ -66,7 +69,10 @@ impl NamingCounts {
         }
         let more = begun().count().saturating_sub(MESHES);
         if more > 0 {
-            report.ok(SUBJECT, format!("{} more with proxies that have unified names", plural(more, "mesh", "meshes")));
+            report.ok(
+                SUBJECT,
+                format!("{} more with proxies that have unified names", plural(more, "mesh", "meshes")),
+            );
         }
     }
 }

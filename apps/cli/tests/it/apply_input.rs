@@ -262,7 +262,9 @@ fn strict_apply_refuses_unknown_fields_and_sends_nothing() {
     let program = Program::at(&control_plane.url);
     program.file("t.yaml", slip);
     program.file("mesh.yaml", "type: Mesh\nname: default\nmeshServces: {}\n");
-    for command in [&["apply"][..], &["apply", "--dry-run"], &["apply", "--dry-run=server"], &["diff"], &["analyze"]] {
+    for command in
+        [&["apply"][..], &["apply", "--dry-run"], &["apply", "--dry-run=server"], &["diff"], &["analyze"]]
+    {
         let arguments = [command, &["--strict", "-f", "t.yaml", "-f", "mesh.yaml"]].concat();
         program
             .run(&arguments)

@@ -245,7 +245,9 @@ fn a_mode_of_a_proxy_without_effect_is_found_with_its_reason() {
 #[test]
 fn an_unknown_value_of_the_label_about_names_is_found() {
     let label = "features.kuma.io/unified-proxy-resources-and-stats-naming";
-    let text = |value: &str| format!("the label {label} has the value {value:?}, which is not one of enabled, disabled");
+    let text = |value: &str| {
+        format!("the label {label} has the value {value:?}, which is not one of enabled, disabled")
+    };
     let mesh = PLAIN.replace("name: default", &format!("name: default\nlabels: {{ {label}: sometimes }}"));
     starting(&[&mesh], &[format!("unknown-naming kri_m____default_: {}", text("sometimes"))]);
     let proxy = |value: &str| WEB.replace("app: web", &format!("app: web, {label}: {value}"));

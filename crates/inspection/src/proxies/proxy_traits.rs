@@ -1,11 +1,7 @@
 //! Traits of a proxy, connected or not.
 
 use plan::{ProxyKind, ProxyTraits};
-use resources::{
-    Key, Kind, Resource, Spec,
-    kinds::proto::Struct,
-    naming::RecordedNaming,
-};
+use resources::{Key, Kind, Resource, Spec, kinds::proto::Struct, naming::RecordedNaming};
 use serde_json::Value;
 use serving::{dp_server::proxy, push::Push};
 use store::Snapshot;

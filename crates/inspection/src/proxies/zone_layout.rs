@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use api::InspectError;
 use contract::layout::{
     ProxyResourceStats, ProxyResources, ZoneProxyLayout, ZoneProxyLayoutDestination, ZoneProxyLayoutListener,
 };
@@ -10,13 +11,40 @@ use plan::{
     ZoneProxyKind, address_stats, is_http, merged,
 };
 use resources::{
-    Resource,
+    Key, Kind, Resource,
     naming::{Kri, choice},
 };
+use synchronisation::views::ComputedView;
 use topology::{DestinationId, MeshSnapshot};
 
+use super::StoredProxies;
+
+impl StoredProxies {
+    /// The layout of a zone ingress or egress, connected or not.
+    pub(super) async fn layout_of_zone_proxy(&self, proxy: &Key) -> Result<ZoneProxyLayout, InspectError> {
+        if let Some(seen) = self.seen_from_zone::<ZoneProxyLayout>(proxy, ComputedView::ZoneLayout).await? {
+            return self.own_zone_layout(proxy, seen);
+        }
+        let snapshot = self.snapshot()?;
+        self.caught_up().await?;
+        let kind = match proxy.kind {
+            Kind::ZoneIngress => ZoneProxyKind::Ingress,
+            Kind::ZoneEgress => ZoneProxyKind::Egress,
+            _ => return Err(InspectError::Unsupported(format!("{proxy} is no zone proxy"))),
+        };
+        let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?.clone();
+        let push = self.push.clone();
+        let traits = self.last_known(&snapshot, proxy);
+        self.computed(move || {
+            let layout = of(&stored, kind, push.zone(), &traits, &push.all_meshes());
+            layout.map_err(|error| InspectError::Unsupported(error.to_string()))
+        })
+        .await
+    }
+}
+
 /// The layout of the proxy that `stored` describes.
-pub fn of(
+fn of(
     stored: &Resource,
     kind: ZoneProxyKind,
     zone: &str,
@@ -33,12 +61,15 @@ pub fn of(
         chains.iter().map(|chain| (chain.cluster.as_str(), chain)).collect();
     let named = listener.clone().unwrap_or_default();
     let of_mesh = |(mesh, plan): &(&MeshSnapshot, ZonePlan)| -> Vec<ZoneProxyLayoutDestination> {
-        let lead_there = plan.backends.iter().filter_map(|backend| Some((backend, *by_cluster.get(&*backend.cluster)?)));
+        let lead_there =
+            plan.backends.iter().filter_map(|backend| Some((backend, *by_cluster.get(&*backend.cluster)?)));
         lead_there.map(|(backend, chain)| destination(mesh, backend, chain, &named)).collect()
     };
     let mut destinations: Vec<_> = plans.iter().flat_map(of_mesh).collect();
     destinations.sort_by(|a, b| {
-        let place = |it: &ZoneProxyLayoutDestination| (it.mesh.clone(), it.kri.clone(), it.proxy_resource_name.clone());
+        let place = |it: &ZoneProxyLayoutDestination| {
+            (it.mesh.clone(), it.kri.clone(), it.proxy_resource_name.clone())
+        };
         place(a).cmp(&place(b))
     });
     let findings = own.findings.iter().chain(plans.iter().flat_map(|(_, plan)| &plan.findings));

@@ -1,6 +1,9 @@
 //! Names that labels switch, and what they leave alone.
 
-use plan::{Applying, Calls, Class, NamingScheme, ProxyClass, ProxyKind, ProxyTraits, ZoneClass, ZoneProxy, ZoneProxyKind};
+use plan::{
+    Applying, Calls, Class, NamingScheme, ProxyClass, ProxyKind, ProxyTraits, ZoneClass, ZoneProxy,
+    ZoneProxyKind,
+};
 use resources::{Key, Kind, labels::UNIFIED_NAMING, naming::NamingSource};
 use topology::MeshSnapshot;
 
@@ -16,7 +19,11 @@ fn labelled_mesh(value: &str) -> String {
 
 fn labelled_web(name: &str, value: &str) -> String {
     let web = web(INBOUND).replace("name: web", &format!("name: {name}"));
-    if value.is_empty() { web } else { format!("labels: {{ {UNIFIED_NAMING}: {value} }}\n{}", web.trim_start()) }
+    if value.is_empty() {
+        web
+    } else {
+        format!("labels: {{ {UNIFIED_NAMING}: {value} }}\n{}", web.trim_start())
+    }
 }
 
 /// The inbound's and the cluster's name.
@@ -67,7 +74,9 @@ fn a_proxy_that_labels_itself_leaves_the_names_of_others_alone() {
 #[test]
 fn a_zone_proxy_is_switched_by_its_own_label_and_by_no_mesh() {
     let gate = |label: &str| {
-        format!("type: ZoneIngress\nname: gate\nlabels: {{ {label} }}\nnetworking: {{ address: 127.0.0.7, port: 10001 }}")
+        format!(
+            "type: ZoneIngress\nname: gate\nlabels: {{ {label} }}\nnetworking: {{ address: 127.0.0.7, port: 10001 }}"
+        )
     };
     let planned = |label: &str, agent: ProxyTraits| {
         let mesh = mesh(&[&labelled_mesh("enabled"), BACKEND, &gate(label)]);

@@ -50,7 +50,8 @@ impl NamingChoice {
     /// Returns the choice of labels: those of the proxy's resource, and of its Mesh where it has one.
     pub fn by_labels(own: &Labels, mesh: Option<&Labels>) -> Option<NamingChoice> {
         let of_proxy = by_label(own).map(|unified| NamingChoice { unified, set_by: NamingSource::Proxy });
-        let of_mesh = || mesh.and_then(by_label).map(|unified| NamingChoice { unified, set_by: NamingSource::Mesh });
+        let of_mesh =
+            || mesh.and_then(by_label).map(|unified| NamingChoice { unified, set_by: NamingSource::Mesh });
         of_proxy.or_else(of_mesh)
     }
 
@@ -117,7 +118,8 @@ impl RecordedNaming {
             return;
         }
         let agent = scheme(agent_unified);
-        let entry = json!({ "scheme": scheme(in_effect.unified), "setBy": in_effect.set_by.word(), "agent": agent });
+        let entry =
+            json!({ "scheme": scheme(in_effect.unified), "setBy": in_effect.set_by.word(), "agent": agent });
         metadata.insert(ENTRY.to_owned(), entry);
     }
 }
@@ -142,14 +144,17 @@ mod tests {
             metadata.insert("features".to_owned(), json!(features));
             metadata
         };
-        for announced in [&["feature-delta-grpc"][..], &["feature-delta-grpc", UNIFIED_NAMING[0], UNIFIED_NAMING[1]]] {
+        for announced in
+            [&["feature-delta-grpc"][..], &["feature-delta-grpc", UNIFIED_NAMING[0], UNIFIED_NAMING[1]]]
+        {
             let agent = announced.len() > 1;
             let mut record = metadata(announced);
             for set_by in [NamingSource::Mesh, NamingSource::Proxy] {
                 for unified in [true, false, true] {
                     let in_effect = NamingChoice { unified, set_by };
                     RecordedNaming::write(in_effect, &mut record);
-                    let features: Vec<&str> = record["features"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+                    let features: Vec<&str> =
+                        record["features"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
                     assert_eq!(features.contains(&UNIFIED_NAMING[0]), unified, "{record:?}");
                     let read = RecordedNaming::read(&record).unwrap();
                     assert_eq!(read, RecordedNaming { in_effect, agent_unified: agent });
@@ -162,7 +167,10 @@ mod tests {
     }
 
     fn labels(value: &str) -> Labels {
-        [(labels::UNIFIED_NAMING.to_owned(), value.to_owned())].into_iter().filter(|(_, value)| !value.is_empty()).collect()
+        [(labels::UNIFIED_NAMING.to_owned(), value.to_owned())]
+            .into_iter()
+            .filter(|(_, value)| !value.is_empty())
+            .collect()
     }
 
     #[test]
@@ -185,6 +193,9 @@ mod tests {
         assert_eq!(unknown_value(&labels("enabled")), None);
         assert_eq!(unknown_value(&labels("")), None);
         let complaint = unknown_value(&labels("yes")).unwrap();
-        assert!(complaint.ends_with("has the value \"yes\", which is not one of enabled, disabled"), "{complaint}");
+        assert!(
+            complaint.ends_with("has the value \"yes\", which is not one of enabled, disabled"),
+            "{complaint}"
+        );
     }
 }

@@ -25,7 +25,8 @@ pub const STATS_LABELS: &str = "feature-stats-labels-via-kuma-dp";
 pub fn naming(snapshot: &Snapshot, proxy: &Key, own: Option<&Labels>, announced: bool) -> NamingChoice {
     let none = Labels::default();
     let own = own.or_else(|| snapshot.get(proxy).map(|stored| &stored.labels)).unwrap_or(&none);
-    let mesh = (!proxy.mesh.is_empty()).then(|| snapshot.get(&Key::global(Kind::Mesh, &proxy.mesh))).flatten();
+    let mesh =
+        (!proxy.mesh.is_empty()).then(|| snapshot.get(&Key::global(Kind::Mesh, &proxy.mesh))).flatten();
     let by_labels = NamingChoice::by_labels(own, mesh.map(|mesh| &mesh.labels));
     by_labels.unwrap_or(NamingChoice::of_agent(announced))
 }

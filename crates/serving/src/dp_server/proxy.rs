@@ -57,7 +57,8 @@ impl IdentifiedProxy {
             let text = format!("the proxy calls itself {node_id:?}, but its {expected} is {}", draft.key);
             return Err(Status::invalid_argument(text));
         }
-        let drain_time = text(bootstrap::DRAIN_TIME).and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+        let drain_time =
+            text(bootstrap::DRAIN_TIME).and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
         Ok(IdentifiedProxy { traits, metadata, own_dataplane, drain_time })
     }
 

@@ -13,8 +13,8 @@ use contract::sync::ProxySyncState as SyncState;
 use envoy::ClassPart;
 use jiff::Timestamp;
 use plan::{
-    Admin, AdminTls, Applying, Calls, Class, Finding, JointResource, OwnPlan, OwnSidecar, ProxyClass,
-    NamingScheme, ProxyKind, ProxyTraits, ZoneClass, ZoneProxy, ZoneProxyKind,
+    Admin, AdminTls, Applying, Calls, Class, Finding, JointResource, NamingScheme, OwnPlan, OwnSidecar,
+    ProxyClass, ProxyKind, ProxyTraits, ZoneClass, ZoneProxy, ZoneProxyKind,
 };
 use resources::{Resource, Spec, kinds::dataplane::Dataplane, naming::NamingChoice};
 use tokio::{sync::Notify, time::Instant};

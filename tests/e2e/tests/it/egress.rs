@@ -173,11 +173,17 @@ fn compare(layout: &Value, proxy: &RunningProxy, scheme: &str) -> Result<(), Str
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let in_stats = |name: String| is(stats.contains(&format!("{name}: ")), format!("no statistic {name}"));
     in_stats(format!("listener.{}.downstream_cx_total", text(&layout["listener"]["stats"])))?;
-    let of_destinations: Vec<Value> =
-        layout["destinations"].as_array().into_iter().flatten().map(|it| it["proxyResourceName"].clone()).collect();
+    let of_destinations: Vec<Value> = layout["destinations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|it| it["proxyResourceName"].clone())
+        .collect();
     let internal = ["system_", "kuma:"];
-    let clusters = all("dynamic_active_clusters", "cluster").into_iter().map(|cluster| cluster["name"].clone());
-    let mut led: Vec<Value> = clusters.filter(|name| !internal.iter().any(|of| text(name).starts_with(of))).collect();
+    let clusters =
+        all("dynamic_active_clusters", "cluster").into_iter().map(|cluster| cluster["name"].clone());
+    let mut led: Vec<Value> =
+        clusters.filter(|name| !internal.iter().any(|of| text(name).starts_with(of))).collect();
     led.sort_by_key(&text);
     let mut listed = of_destinations;
     listed.sort_by_key(&text);

@@ -1,5 +1,11 @@
 //! Turning unified names on and off while requests pass.
 
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
 use e2e::{
     Setup, eventually,
     proxy::{RunningProxy, own_address},
@@ -7,7 +13,9 @@ use e2e::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{UNIFIED, World, answered_by, by_reference, client, load, load_answered, mesh};
+use crate::world::{
+    StopWhenDropped, UNIFIED, World, answered_by, by_reference, client, load, load_answered, mesh,
+};
 
 const LABEL: &str = "features.kuma.io/unified-proxy-resources-and-stats-naming";
 const FEATURE: &str = "feature-unified-proxy-resources-and-stats-naming";
@@ -74,7 +82,7 @@ struct Pair {
     names: [&'static str; 2],
     dataplanes: Vec<Value>,
     proxies: Vec<RunningProxy>,
-    addresses: [std::net::Ipv4Addr; 2],
+    addresses: [Ipv4Addr; 2],
     _apps: Vec<Service>,
 }
 
@@ -157,7 +165,8 @@ impl Pair {
     fn both_are_switched(&self, unified: bool) {
         let before = [0, 1].map(|at| self.observed(at));
         [0, 1].into_iter().for_each(|at| self.is_switched(at, unified));
-        let counted = |scheme: &str| format!("xds_proxies_naming{{mesh=\"default\",scheme=\"{scheme}\"}} 2\n");
+        let counted =
+            |scheme: &str| format!("xds_proxies_naming{{mesh=\"default\",scheme=\"{scheme}\"}} 2\n");
         let page = self.world.control_plane.diagnostics().get("/metrics").unwrap().body;
         let [wanted, gone] = if unified { ["unified", "legacy"] } else { ["legacy", "unified"] };
         assert!(page.contains(&counted(wanted)) && !page.contains(&format!("scheme=\"{gone}\"")), "{page}");
@@ -165,6 +174,46 @@ impl Pair {
             eventually("calls to be seen after the switch", || self.observed(at) > before[at]).unwrap();
         }
     }
+}
+
+/// Calls on one connection for as long as the server keeps it, until stopped; returns what failed.
+fn calls_on_kept_connections(address: Ipv4Addr, stop: &AtomicBool) -> Vec<String> {
+    let mut failures = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let stream = TcpStream::connect((address, 10001)).unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        loop {
+            match call_on(&stream, &mut reader) {
+                Ok(head) if head.starts_with("http/1.1 200") => {
+                    if head.contains("connection: close") || stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+                Ok(head) => failures.push(head),
+                Err(error) => {
+                    failures.push(error.to_string());
+                    break;
+                }
+            }
+        }
+    }
+    failures
+}
+
+/// Returns the head of the answer, in lower case.
+fn call_on(mut stream: &TcpStream, reader: &mut BufReader<TcpStream>) -> std::io::Result<String> {
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: other\r\n\r\n")?;
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head)? == 0 {
+            return Err(std::io::Error::other(format!("the connection ended after {head:?}")));
+        }
+    }
+    let head = head.to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap_or_default()];
+    reader.read_exact(&mut body)?;
+    Ok(head)
 }
 
 #[test]
@@ -178,7 +227,9 @@ fn a_label_of_the_mesh_switches_names_under_load_without_a_restart() {
     let (calls, failures) = load(ping, 10001, || {
         of_pong = load(pong, 10001, || {
             pair.both_are_switched(false);
-            for (label, unified) in [(Some("enabled"), true), (Some("disabled"), false), (Some("enabled"), true)] {
+            for (label, unified) in
+                [(Some("enabled"), true), (Some("disabled"), false), (Some("enabled"), true)]
+            {
                 pair.label_mesh(label);
                 pair.both_are_switched(unified);
             }
@@ -220,6 +271,32 @@ fn a_label_of_a_dataplane_counts_more_than_that_of_its_mesh() {
         assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
     });
     assert!(failures.is_empty(), "{} of {calls} calls failed: {failures:?}", failures.len());
+    pair.proxies.clear();
+}
+
+#[test]
+fn connections_that_are_kept_lose_no_call_when_either_end_is_switched() {
+    let mut pair = Pair::start();
+    let [ping, pong] = pair.addresses;
+    assert_eq!(answered_by(ping, 10001), "pong");
+    assert_eq!(answered_by(pong, 10001), "ping");
+    let stop = AtomicBool::new(false);
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let stop = &stop;
+        // A panic must end the callers too: the scope waits for them.
+        let _ending = StopWhenDropped(stop);
+        let callers =
+            [ping, pong].map(|address| scope.spawn(move || calls_on_kept_connections(address, stop)));
+        for (at, unified) in [(0, true), (1, true), (0, false)] {
+            let mut own = pair.dataplanes[at].clone();
+            own["labels"] = json!({ LABEL: if unified { "enabled" } else { "disabled" } });
+            pair.world.put(&format!("/meshes/default/dataplanes/{}", pair.names[at]), &own);
+            pair.is_switched(at, unified);
+        }
+        stop.store(true, Ordering::Relaxed);
+        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+    });
+    assert!(failures.is_empty(), "{failures:?}");
     pair.proxies.clear();
 }
 
