@@ -51,8 +51,10 @@ pub fn show(resource: &Arc<Resource>, form: Option<&str>, namespace: Option<&str
 pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     let body = call.read_body().await?;
     let refused = |error: Error| {
-        let read = serde_json::from_slice(&body).unwrap_or_default();
-        slips::first(error, &format::unknown_fields(&read))
+        let read: Value = serde_json::from_slice(&body).unwrap_or_default();
+        // A resource of another kind than that of the path has other fields.
+        let of_kind = read.get("type").and_then(Value::as_str) == Some(kind.name());
+        if of_kind { slips::first(error, &format::unknown_fields(&read)) } else { error }
     };
     put_body(call, kind, &body).await.map_err(refused)
 }
