@@ -937,6 +937,44 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/zoneingresses/{name}/_layout": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** Where a zone proxy leads, and what its parts are called in Envoy */
+        get: operations["getZoneingressesNameLayoutInspect"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/zoneegresses/{name}/_layout": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** Where a zone proxy leads, and what its parts are called in Envoy */
+        get: operations["getZoneegressesNameLayoutInspect"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/meshes": {
         parameters: {
             query?: never;
@@ -9558,6 +9596,44 @@ export interface components {
         ZoneName: {
             name: string;
         };
+        /** @description The listener of a zone ingress or egress and where it leads, with their names in Envoy. Not in Kuma. */
+        ZoneProxyLayout: {
+            /** @description The identifier of the ZoneIngress or ZoneEgress. */
+            kri: string;
+            labels: {
+                [key: string]: string;
+            };
+            /** @description `legacy` or `unified`. */
+            naming: string;
+            /** @description Absent while it is not known where to listen. */
+            listener?: components["schemas"]["ZoneProxyLayoutListener"] | null;
+            /** @description Destinations of all meshes, by mesh and identifier. */
+            destinations: components["schemas"]["ZoneProxyLayoutDestination"][];
+            /** @description Requests that cannot be met, each with its reason. */
+            problems: string[];
+        };
+        /** @description A destination behind a zone ingress or egress. */
+        ZoneProxyLayoutDestination: {
+            mesh: string;
+            /** @description The port of a service; empty for destinations selected by tags, which have no identifier. */
+            kri: string;
+            protocol: string;
+            /** @description Server names that lead to it; clients dial the first. */
+            serverNames: string[];
+            /** @description The name of the cluster. */
+            proxyResourceName: string;
+            /** @description Name of each part in Envoy now; routes exist where the mesh ends and HTTP is spoken. */
+            proxyResources: components["schemas"]["ProxyResources"];
+        };
+        /** @description The one listener of a zone ingress or egress. */
+        ZoneProxyLayoutListener: {
+            address: string;
+            /** Format: uint16 */
+            port: number;
+            proxyResourceName: string;
+            /** @description Its name in statistics. */
+            stats: string;
+        };
         /** @description The token of a zone. */
         ZoneTokenRequest: {
             /** @default  */
@@ -11262,6 +11338,68 @@ export interface operations {
                 content: {
                     "text/plain": string;
                     "application/json": Record<string, never>;
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getZoneingressesNameLayoutInspect: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ZoneProxyLayout"];
+                };
+            };
+            /** @description What went wrong */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getZoneegressesNameLayoutInspect: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ZoneProxyLayout"];
                 };
             };
             /** @description What went wrong */

@@ -134,7 +134,13 @@ pub fn request(
         dataplane_config: redirected.context("cannot encode the redirection for the control plane")?,
         ipv6_enabled: Some(settings.features.ipv6_enabled),
         spire_resources: SpireFiles::default(),
+        drain_time_seconds: Some(u32::try_from(drain_seconds(proxy.drain_time)).unwrap_or(u32::MAX)),
     })
+}
+
+/// Envoy's flag is in whole seconds.
+pub fn drain_seconds(drain_time: Duration) -> u64 {
+    drain_time.as_secs().max(1)
 }
 
 fn programs(envoy: &Envoy) -> ProgramVersions {

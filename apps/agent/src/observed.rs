@@ -62,7 +62,8 @@ const WAITING_REPORTS: u32 = 6;
 
 /// A request for statistics that were used and whose whole names match an expression.
 fn filtered(kind: &str, expression: &str) -> String {
-    let expression: String = form_urlencoded::byte_serialize(format!("^({expression})$").as_bytes()).collect();
+    let expression: String =
+        form_urlencoded::byte_serialize(format!("^({expression})$").as_bytes()).collect();
     format!("/stats?usedonly&{kind}&filter={expression}")
 }
 

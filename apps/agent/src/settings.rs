@@ -199,7 +199,8 @@ pub struct Features {
         env = "KUMA_DATAPLANE_RUNTIME_ENVOY_XDS_TRANSPORT_PROTOCOL_VARIANT"
     )]
     pub envoy_xds_transport_protocol_variant: Transport,
-    /// Name Envoy's resources and statistics by the resources of the mesh they come from
+    /// Name Envoy's resources and statistics by the resources of the mesh they come from; a label of the proxy or of
+    /// its mesh overrides this
     #[arg(long, value_name = "BOOL", value_parser = boolean, default_value = "false",
           env = "KUMA_DATAPLANE_RUNTIME_UNIFIED_PROXY_RESOURCES_AND_STATS_NAMING_ENABLED",
           default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]

@@ -1,13 +1,13 @@
 //! `analyze`: what may be wrong with a mesh, or with files before they are applied.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use clap::{Args, ValueEnum};
-use contract::findings::FoundProblem;
+use contract::{findings::FoundProblem, lenient::read_partly, resource::Metadata};
 use findings::{Code, Finding, Severity};
 use jiff::Timestamp;
 use resources::{Draft, Key, Kind, Resource, Spec};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     apply::{input::Input, plan::PlannedResource},
@@ -15,11 +15,12 @@ use crate::{
     cli::Global,
     client::{ApiClient, Document, segment},
     config::ClientSettings,
+    document::overwrite,
     failure::{CommandResult, Result},
     output::{self, TableFormat},
-    pages::PagedList,
+    pages::{self, PagedList},
     terminal,
-    types::DEFAULT_MESH,
+    types::{DEFAULT_MESH, Type},
 };
 
 const MEANING: &str = "\
@@ -39,6 +40,9 @@ pub struct Analyze {
     /// Mesh to look at
     #[arg(short, long, default_value = DEFAULT_MESH, conflicts_with = "files")]
     mesh: String,
+    /// All meshes, the worst finding of any first
+    #[arg(short = 'A', long, conflicts_with_all = ["files", "mesh"])]
+    all_meshes: bool,
     /// Exit with code 3 if something is at least this bad
     #[arg(long, value_name = "SEVERITY")]
     fail_on: Option<AtLeast>,
@@ -70,6 +74,8 @@ impl Analyze {
     pub fn run(&self, global: &Global) -> Result<CommandResult> {
         let found = if self.input.is_given() {
             of_files(self.input.read(global)?)
+        } else if self.all_meshes {
+            of_all_meshes(&ClientSettings::load(global)?.client()?)?
         } else {
             of_mesh(&ClientSettings::load(global)?.client()?, &self.mesh)?
         };
@@ -91,6 +97,23 @@ fn of_mesh(client: &ApiClient, mesh: &str) -> Result<Document<Vec<FoundProblem>>
     Ok(Document { sent: json!({ "total": found.items.len(), "items": found.items }), read })
 }
 
+/// The findings of every mesh in one list; in JSON each says its mesh.
+fn of_all_meshes(client: &ApiClient) -> Result<Document<Vec<FoundProblem>>> {
+    let meshes = pages::all(client, &Type::of_kind(Kind::Mesh).collection(None), "")?.items;
+    let mut found = Vec::new();
+    for mesh in meshes.iter().map(read_partly::<Metadata>) {
+        let Document { sent, read } = of_mesh(client, &mesh.name)?;
+        let items = sent["items"].as_array().cloned().unwrap_or_default();
+        for (mut item, problem) in items.into_iter().zip(read) {
+            overwrite(&mut item, &json!({ "mesh": mesh.name }));
+            found.push((item, problem));
+        }
+    }
+    found.sort_by_key(|(_, problem)| Reverse(Severity::by_name(&problem.severity)));
+    let (items, read): (Vec<Value>, Vec<FoundProblem>) = found.into_iter().unzip();
+    Ok(Document { sent: json!({ "total": items.len(), "items": items }), read })
+}
+
 fn of_files(planned: Vec<PlannedResource>) -> Document<Vec<FoundProblem>> {
     let mut slips = Vec::new();
     let mut resources = Vec::new();
@@ -106,7 +129,7 @@ fn of_files(planned: Vec<PlannedResource>) -> Document<Vec<FoundProblem>> {
     resources.extend(assumed_meshes(&resources));
     let mut found = findings::of_resources(resources);
     found.extend(slips);
-    found.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity()));
+    found.sort_by_key(|finding| Reverse(finding.code.severity()));
     let read: Vec<FoundProblem> = found.iter().map(FoundProblem::from).collect();
     Document { sent: json!({ "total": read.len(), "items": read }), read }
 }

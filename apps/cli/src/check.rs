@@ -5,6 +5,7 @@
 mod certificates;
 mod control_plane;
 mod meshes;
+mod naming;
 mod proxies;
 
 use clap::Args;

@@ -6,7 +6,8 @@ use crate::{
     access, analyze, apply, check, client, completion, config, control_planes, delete, describe, diff, edit,
     events, examples, explain, export, failure,
     failure::{CommandResult, Result},
-    generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, stat, suggest, version, wait,
+    generate, get, graph, inspect, install, kri, migrate, proxy, reference, sni, stat, suggest, version,
+    wait,
 };
 
 /// Manages the resources of a mesh on a Kuma-compatible control plane.

@@ -37,7 +37,6 @@ mod kri;
 mod kuma_kinds;
 mod migrate;
 mod names;
-mod nearest;
 mod output;
 mod pages;
 mod parallel;

@@ -4,12 +4,11 @@
 //! control plane says it serves, so that a newer control plane's types can be read and deleted.
 
 use contract::index::ResourceType;
-use resources::{Kind, Scope, superseded::SUPERSEDED};
+use resources::{Kind, Scope, nearest::nearest, superseded::SUPERSEDED};
 
 use crate::{
     client::{ApiClient, segment},
     failure::{Failure, Result},
-    nearest::nearest,
     terminal,
 };
 

@@ -29,7 +29,7 @@ use contract::{
     configuration::ProxyConfiguration,
     graph::AccessGraph,
     hostnames::HostnameList,
-    layout::ProxyLayout,
+    layout::{ProxyLayout, ZoneProxyLayout},
     logging::ProxyLogLevels,
     observed::ObservedCalls,
     pages::Selection,
@@ -86,6 +86,9 @@ pub trait Inspect: fmt::Debug + Send + Sync {
 
     /// Parts of the proxy, connected or not.
     async fn layout(&self, proxy: &Key) -> Result<ProxyLayout, InspectError>;
+
+    /// Parts of a zone ingress or egress, connected or not.
+    async fn zone_layout(&self, proxy: &Key) -> Result<ZoneProxyLayout, InspectError>;
 
     /// The hostnames that the proxy offers something under, connected or not.
     async fn hostnames(&self, proxy: &Key) -> Result<HostnameList, InspectError>;
@@ -253,6 +256,18 @@ pub async fn layout(call: Call) -> Result<Response, Error> {
         Some(spelling) => names::in_kumas_spelling(layout, spelling),
         None => layout,
     };
+    shown(layout, &snapshot).await
+}
+
+/// `GET /zoneingresses/{name}/_layout`, and that of a ZoneEgress.
+pub async fn zone_layout(call: Call, kind: Kind) -> Result<Response, Error> {
+    let inspect = inspect(&call);
+    let snapshot = call.snapshot()?;
+    let proxy = call.key(kind);
+    if snapshot.get(&proxy).is_none() {
+        return Err(Error::not_found(missing(kind)));
+    }
+    let layout = inspect.zone_layout(&proxy).await?;
     shown(layout, &snapshot).await
 }
 

@@ -34,6 +34,7 @@ pub mod route;
 mod serve;
 mod service_insight;
 mod settings;
+mod slips;
 mod sni_usage;
 mod snis;
 mod superseded;

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::{
     Context, Error, User, access,
     call::{Call, with_revision},
-    inline_keys, json, mesh, versions,
+    inline_keys, json, mesh, slips, versions,
 };
 
 /// Header of the outcome of a put, created, updated or unchanged: clients such as `kumactl` report it.
@@ -50,7 +50,17 @@ pub fn show(resource: &Arc<Resource>, form: Option<&str>, namespace: Option<&str
 /// `PUT …/{name}`.
 pub async fn put(mut call: Call, kind: Kind) -> Result<Response, Error> {
     let body = call.read_body().await?;
-    let Parsed { draft, unknown_fields, advice } = parse(&call, kind, &body)?;
+    let refused = |error: Error| {
+        let read: Value = serde_json::from_slice(&body).unwrap_or_default();
+        // A resource of another kind than that of the path has other fields.
+        let of_kind = read.get("type").and_then(Value::as_str) == Some(kind.name());
+        if of_kind { slips::first(error, &format::unknown_fields(&read)) } else { error }
+    };
+    put_body(call, kind, &body).await.map_err(refused)
+}
+
+async fn put_body(call: Call, kind: Kind, body: &[u8]) -> Result<Response, Error> {
+    let Parsed { draft, unknown_fields, advice } = parse(&call, kind, body)?;
     let key = draft.key.clone();
     let expected = versions::expected(&call)?;
     let mut snapshot = call.snapshot()?;

@@ -60,6 +60,7 @@ pub fn all() -> Vec<Route> {
     routes.extend(proxies::rows());
     routes.extend(meshes::rows());
     routes.extend(proxies::admin_rows());
+    routes.extend(proxies::zone_rows());
     for &kind in Kind::ALL {
         let descriptor = kind.descriptor();
         let paths = [Some(descriptor.path), descriptor.alias].into_iter().flatten();

@@ -14,7 +14,7 @@ use contract::what_if::{
 use jiff::Timestamp;
 use resources::{
     Key, Kind, Scope,
-    format::{self, Parsed},
+    format::{self, Parsed, UnknownField},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -24,7 +24,7 @@ use crate::{
     call::{Call, with_revision},
     inline_keys,
     inspect::what_if::{Asker, Diffs, Hypothesis},
-    json, mesh, resource,
+    json, mesh, resource, slips,
 };
 
 /// Largest number of resources that one question may be about.
@@ -42,6 +42,8 @@ fn said(value: &Value) -> WhatIfName {
 struct Draft {
     parsed: Parsed,
     place: String,
+    /// Fields of it that its kind does not have.
+    slips: Vec<UnknownField>,
 }
 
 /// The question, taken apart.
@@ -90,7 +92,7 @@ pub async fn ask(mut call: Call) -> Result<Response, Error> {
     let mut trial = Trial::on(snapshot.clone());
     let context = call.context.clone();
     let user = call.user.clone();
-    for Draft { mut parsed, place } in drafts {
+    for Draft { mut parsed, place, slips } in drafts {
         let key = parsed.draft.key.clone();
         let draft = &mut parsed.draft;
         let mut prepared = resource::check_writable(&call, key.kind);
@@ -102,7 +104,10 @@ pub async fn ask(mut call: Call) -> Result<Response, Error> {
         }
         match prepared.and_then(|()| admit(&call, parsed, &mut trial)) {
             Ok(change) => answer.changes.push(change),
-            Err(error) => answer.refused.push(refused(WhatIfName::of(&key), place, error)?),
+            Err(error) => {
+                let error = slips::first(error, &slips);
+                answer.refused.push(refused(WhatIfName::of(&key), place, error)?);
+            }
         }
     }
     for (key, place) in deletions {
@@ -162,9 +167,10 @@ fn read(call: &Call, asked: WhatIfRequest, found: &mut Vec<WhatIfRefusal>) -> Re
         let place = format!("resources[{at}]");
         let said = said(&value);
         let value = within(call.param("mesh"), value);
+        let slips = format::unknown_fields(&value);
         match format::parse(value).map_err(resource::unreadable) {
-            Ok(parsed) => drafts.push(Draft { parsed, place }),
-            Err(error) => found.push(refused(said, place, error)?),
+            Ok(parsed) => drafts.push(Draft { parsed, place, slips }),
+            Err(error) => found.push(refused(said, place, slips::first(error, &slips))?),
         }
     }
     drafts.sort_by_key(|draft| draft.parsed.draft.kind() != Kind::Mesh);

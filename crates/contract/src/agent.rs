@@ -67,6 +67,9 @@ pub struct BootstrapRequest {
     pub ipv6_enabled: Option<bool>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "SpireFiles::is_empty")]
     pub spire_resources: SpireFiles,
+    /// Time for which Envoy keeps the connections of a listener that was replaced. Not in Kuma.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_time_seconds: Option<u32>,
 }
 
 impl Default for BootstrapRequest {
@@ -95,6 +98,7 @@ impl Default for BootstrapRequest {
             dataplane_config: None,
             ipv6_enabled: None,
             spire_resources: SpireFiles::default(),
+            drain_time_seconds: None,
         }
     }
 }

@@ -40,6 +40,55 @@ pub struct ProxyLayout {
     pub problems: Vec<String>,
 }
 
+/// The listener of a zone ingress or egress and where it leads, with their names in Envoy. Not in Kuma.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(!default)]
+pub struct ZoneProxyLayout {
+    /// The identifier of the ZoneIngress or ZoneEgress.
+    pub kri: String,
+    pub labels: Labels,
+    /// `legacy` or `unified`.
+    pub naming: Cow<'static, str>,
+    /// Absent while it is not known where to listen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener: Option<ZoneProxyLayoutListener>,
+    /// Destinations of all meshes, by mesh and identifier.
+    pub destinations: Vec<ZoneProxyLayoutDestination>,
+    /// Requests that cannot be met, each with its reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+/// The one listener of a zone ingress or egress.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(!default)]
+pub struct ZoneProxyLayoutListener {
+    pub address: String,
+    pub port: u16,
+    pub proxy_resource_name: String,
+    /// Its name in statistics.
+    pub stats: String,
+}
+
+/// A destination behind a zone ingress or egress.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(!default)]
+pub struct ZoneProxyLayoutDestination {
+    pub mesh: String,
+    /// The port of a service; empty for destinations selected by tags, which have no identifier.
+    pub kri: String,
+    pub protocol: Cow<'static, str>,
+    /// Server names that lead to it; clients dial the first.
+    pub server_names: Vec<String>,
+    /// The name of the cluster.
+    pub proxy_resource_name: String,
+    /// Name of each part in Envoy now; routes exist where the mesh ends and HTTP is spoken.
+    pub proxy_resources: ProxyResources,
+}
+
 /// One inbound or outbound.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]

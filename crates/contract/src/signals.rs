@@ -103,7 +103,11 @@ impl From<&Sample> for TrafficCounts {
             retries: sample.get(Counter::Retries),
             no_endpoint: sample.get(Counter::NoEndpoint),
             denied: sample.get(Counter::Denied),
-            latency: sample.latency.buckets().map(|(bucket, count)| LatencyBucket { bucket, count }).collect(),
+            latency: sample
+                .latency
+                .buckets()
+                .map(|(bucket, count)| LatencyBucket { bucket, count })
+                .collect(),
         }
     }
 }

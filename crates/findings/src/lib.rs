@@ -22,6 +22,7 @@ mod conflicts;
 mod files;
 mod listing;
 mod mesh;
+mod naming;
 mod open;
 mod policies;
 mod proxies;

@@ -14,7 +14,7 @@ use resources::{
 };
 use topology::{Affected, DestinationId, MeshSnapshot, MtlsMode};
 
-use crate::{clients::Clients, policies, references::References, slots::Slots, trimming};
+use crate::{clients::Clients, naming, policies, references::References, slots::Slots, trimming};
 
 /// Findings about a mesh and its policies.
 #[derive(Debug, Clone)]
@@ -153,10 +153,15 @@ impl MeshFindings {
 
     fn examine_proxy(&mut self, name: &Arc<str>) {
         let dataplane = self.snapshot.dataplanes.get(name);
-        match dataplane.and_then(|dataplane| trimming::of_proxy(&self.snapshot, dataplane)) {
-            Some(found) => self.of_proxies.insert(name.clone(), found),
-            None => self.of_proxies.remove(name),
-        };
+        let of_trimming = dataplane.and_then(|dataplane| trimming::of_proxy(&self.snapshot, dataplane));
+        let of_names = dataplane.and_then(|dataplane| naming::of(dataplane));
+        if of_trimming.is_none() && of_names.is_none() {
+            self.of_proxies.remove(name);
+            return;
+        }
+        // A Dataplane that asks for a mode is kept without findings too: it is looked at again with its mesh.
+        let found = of_trimming.unwrap_or_default().into_iter().chain(of_names).collect();
+        self.of_proxies.insert(name.clone(), found);
     }
 
     fn examine_members(&mut self, id: &DestinationId) {
@@ -231,6 +236,7 @@ fn key_of(policy: &Arc<Policy>) -> Key {
 
 fn examine_mesh(mesh: &MeshSnapshot) -> Vec<Finding> {
     let mut found = trimming::of_mesh(mesh);
+    found.extend(naming::of(&mesh.mesh));
     let Some(kri) = mesh.mesh.kri("").filter(|_| policies::has_mtls(mesh)) else { return found };
     if mesh.viewed(Kind::MeshTrafficPermission).next().is_none() {
         let text = format!("mesh {} has mutual TLS and no MeshTrafficPermission", mesh.name);

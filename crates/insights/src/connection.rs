@@ -11,6 +11,7 @@ use resources::{
     kinds::dataplane_insight::{
         CertificateStatus, DataplaneInsight, DiscoveryStatus, DiscoverySubscription, ProxyVersion,
     },
+    naming::{NamingChoice, RecordedNaming, choice},
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,8 +25,9 @@ const SUBSCRIPTIONS: usize = 2;
 /// Bytes of what a proxy says about itself that its record keeps. An agent says about 4 KB. The record outlives the
 /// connection as long as there is the Dataplane, and a tree of small values takes many times its text.
 const METADATA: usize = 16 << 10;
-/// The Dataplane that a proxy brings along. It is stored itself.
-const DATAPLANE: &str = "dataplane.resource";
+/// Entries of metadata that are not the proxy's word on record: the Dataplane that it brings along is stored itself, and
+/// what labels say of its names is the control plane's to write.
+const NOT_KEPT: [&str; 2] = ["dataplane.resource", choice::ENTRY];
 
 /// One connection of a proxy to this control plane.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ struct Facts {
     /// Metadata that the proxy sent about itself, as text: it is as good as never needed again, and a tree of it is
     /// several times as large.
     metadata: Box<str>,
+    /// Names that the proxy has in Envoy, and the place that sets them. `None` until that is decided.
+    naming: Option<NamingChoice>,
     certificate: Certificate,
     recorded: bool,
     changes: u64,
@@ -112,7 +116,7 @@ impl ProxyConnection {
         };
         let certificate = Certificate::Undecided;
         let metadata = worth_keeping(metadata).to_string().into();
-        let facts = Facts { subscription, metadata, certificate, recorded: false, changes: 1 };
+        let facts = Facts { subscription, metadata, naming: None, certificate, recorded: false, changes: 1 };
         Arc::new(ProxyConnection {
             id,
             insight: Key { kind: kinds::of_proxy(dataplane.kind), ..dataplane.clone() },
@@ -163,6 +167,15 @@ impl ProxyConnection {
         true
     }
 
+    /// The proxy has these names in Envoy; says whether that is news.
+    pub fn named(&self, naming: NamingChoice) -> bool {
+        if self.facts().naming == Some(naming) {
+            return false;
+        }
+        self.change(|facts| facts.naming = Some(naming));
+        true
+    }
+
     pub fn ended(&self) {
         self.change(|facts| facts.subscription.disconnect_time = Some(Timestamp::now()));
     }
@@ -199,6 +212,11 @@ impl ProxyConnection {
                 let surplus = insight.subscriptions.len().saturating_sub(SUBSCRIPTIONS);
                 insight.subscriptions.drain(..surplus);
             }
+        }
+        // What is said about itself by the newest connection is on record.
+        let is_newest = insight.subscriptions.last().is_some_and(|newest| newest.id == self.id);
+        if let Some(naming) = facts.naming.filter(|_| is_newest) {
+            RecordedNaming::write(naming, &mut insight.metadata);
         }
         match &facts.certificate {
             Certificate::Undecided => {}
@@ -246,7 +264,8 @@ impl ProxyConnection {
 /// Metadata that the record of a proxy keeps: all but the Dataplane, and the small entries before the large ones where
 /// that is too much.
 fn worth_keeping(metadata: &Value) -> Value {
-    let entries = metadata.as_object().into_iter().flatten().filter(|(name, _)| *name != DATAPLANE);
+    let entries =
+        metadata.as_object().into_iter().flatten().filter(|(name, _)| !NOT_KEPT.contains(&name.as_str()));
     let mut sized: Vec<_> = entries.map(|entry| (entry.0.len() + entry.1.to_string().len(), entry)).collect();
     sized.sort_by_key(|(size, (name, _))| (*size, *name));
     let mut room = METADATA;

@@ -33,6 +33,7 @@ pub(crate) mod redact;
 mod rules;
 mod signals;
 mod suggestions;
+mod zone_layout;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -45,7 +46,7 @@ use contract::{
     access::Access,
     graph::AccessGraph,
     hostnames::HostnameList,
-    layout::ProxyLayout,
+    layout::{ProxyLayout, ZoneProxyLayout},
     logging::ProxyLogLevels,
     observed::ObservedCalls,
     policies::{PolicyList, RouteList},
@@ -60,7 +61,7 @@ use identity::admin::AdminAuthority;
 use jiff::Timestamp;
 use plan::{
     AdminTarget, ProxyTraits,
-    effective::{self, Effective, KINDS},
+    effective::{self, Applying, Effective, KINDS},
 };
 use resources::{Key, Kind, Resource, kinds::mesh_service::MeshService, naming::Kri};
 use serde_json::Value;
@@ -185,13 +186,15 @@ impl Inspect for StoredProxies {
         let said = self.admin(proxy, AdminView::Stats { format: AdminFormat::Text, used_only }).await?;
         let proxy = proxy.clone();
         self.computed(move || {
-            let dataplane = mesh.dataplanes.get(&proxy.name).and_then(|dataplane| dataplane.kri(""));
-            let dataplane = dataplane.ok_or_else(|| InspectError::Missing(proxy.clone()))?;
+            let missing = || InspectError::Missing(proxy.clone());
+            let stored = mesh.dataplanes.get(&proxy.name).ok_or_else(missing)?;
+            let dataplane = stored.kri("").ok_or_else(missing)?;
+            let naming = Applying::of(&mesh, stored).names(&traits);
             // Without a plan no name is known, and the statistics are listed all the same.
             let plan = plan::for_proxy(&mesh, &traits).ok();
             let known = plan.map(|plan| plan::meanings(&plan, &dataplane)).unwrap_or_default();
             let text = String::from_utf8_lossy(&said.body);
-            let summary = envoy::stats::summary(&text, &known, traits.unified_naming);
+            let summary = envoy::stats::summary(&text, &known, naming.unified);
             serde_json::to_value(summary).map_err(|error| InspectError::Failed(error.to_string()))
         })
         .await
@@ -213,6 +216,10 @@ impl Inspect for StoredProxies {
             Ok(layout::of(&mesh, dataplane, plan, traits.bind_outbounds))
         })
         .await
+    }
+
+    async fn zone_layout(&self, proxy: &Key) -> Result<ZoneProxyLayout, InspectError> {
+        self.layout_of_zone_proxy(proxy).await
     }
 
     async fn hostnames(&self, proxy: &Key) -> Result<HostnameList, InspectError> {

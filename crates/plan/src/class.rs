@@ -129,7 +129,7 @@ impl Class {
         let applying = applying.about_calls();
         Class {
             mesh: traits.mesh.clone(),
-            unified_naming: traits.unified_naming,
+            unified_naming: applying.names(traits).unified,
             ipv6: traits.ipv6,
             bind_outbounds: traits.bind_outbounds,
             resolves: agent::resolves(traits, calls.redirect(), calls.outbounds()),

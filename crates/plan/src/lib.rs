@@ -349,7 +349,7 @@ pub fn own(snapshot: &MeshSnapshot, traits: &ProxyTraits, applying: &Applying) -
         let (mesh, name) = missing();
         return Err(Error::NoNetworking { mesh, name });
     };
-    let names = NamingScheme::chosen(traits.unified_naming);
+    let names = NamingScheme::of(applying.names(traits));
     let effective = &Effective::for_proxy(snapshot, dataplane, applying.clone());
     let mesh = snapshot.mesh.spec.get::<Mesh>();
     let reporter = &Reporter::of(traits, dataplane);

@@ -16,8 +16,9 @@ use resources::{
 use topology::DestinationId;
 
 use crate::{
-    Admin, AgentConfiguration, AgentPart, Collector, DestinationBackend, Host, Inbound, NamingScheme, Outbound,
-    Passthrough, PassthroughMatch, ProxyMetrics, ProxyPlan, Route, Routing, Stub, names::InboundFacts,
+    Admin, AgentConfiguration, AgentPart, Collector, DestinationBackend, Host, Inbound, NamingScheme,
+    Outbound, Passthrough, PassthroughMatch, ProxyMetrics, ProxyPlan, Route, Routing, Stub,
+    names::InboundFacts,
 };
 
 /// Object that a name stands for.
@@ -101,7 +102,8 @@ pub fn inbound_stats(networking: &Networking, inbound: &dataplane::Inbound) -> V
     let port = u16::try_from(inbound.port).ok();
     let service_port = u16::try_from(inbound.service_port()).ok();
     let section = inbound.section_name().parse().ok();
-    let (Some(address), Some(port), Some(service_port), Some(section)) = (address, port, service_port, section)
+    let (Some(address), Some(port), Some(service_port), Some(section)) =
+        (address, port, service_port, section)
     else {
         return Vec::new();
     };

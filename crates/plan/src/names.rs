@@ -7,10 +7,13 @@
 
 use std::{borrow::Cow, net::IpAddr, sync::LazyLock};
 
-use resources::naming::{Direction, IpVersion, Kri, SectionName, SelfName, legacy, system};
+use resources::{
+    Resource,
+    naming::{Direction, IpVersion, Kri, NamingChoice, SectionName, SelfName, legacy, system},
+};
 use topology::{Destination, DestinationId, Protocol};
 
-use crate::is_http;
+use crate::{Applying, ProxyTraits, is_http};
 
 /// The name of the route that matches every path, which is a hash: computed once, not for each outbound.
 static DEFAULT_ROUTE: LazyLock<String> =
@@ -165,7 +168,34 @@ pub struct InboundFacts<'a> {
     pub service: Option<&'a str>,
 }
 
+impl Applying {
+    /// Returns the names in effect for a sidecar, and the place that sets them. Nothing else decides on them.
+    pub fn names(&self, traits: &ProxyTraits) -> NamingChoice {
+        self.naming.unwrap_or(NamingChoice::of_agent(traits.unified_naming))
+    }
+}
+
 impl NamingScheme {
+    pub fn of(choice: NamingChoice) -> NamingScheme {
+        NamingScheme::chosen(choice.unified)
+    }
+
+    /// Returns the names in effect for a zone proxy, which is of no mesh, and the place that sets them. `stored` is its
+    /// ZoneIngress or ZoneEgress.
+    pub fn choice_of_zone_proxy(stored: &Resource, traits: &ProxyTraits) -> NamingChoice {
+        let by_labels = NamingChoice::by_labels(&stored.labels, None);
+        by_labels.unwrap_or(NamingChoice::of_agent(traits.unified_naming))
+    }
+
+    /// The scheme that it is not.
+    #[must_use]
+    pub fn other(self) -> NamingScheme {
+        match self {
+            NamingScheme::Legacy => NamingScheme::Unified,
+            NamingScheme::Unified => NamingScheme::Legacy,
+        }
+    }
+
     pub fn chosen(unified: bool) -> NamingScheme {
         if unified { NamingScheme::Unified } else { NamingScheme::Legacy }
     }

@@ -49,7 +49,8 @@ pub struct ProxyTraits {
     pub kind: ProxyKind,
     pub mesh: Arc<str>,
     pub name: Arc<str>,
-    /// `feature-unified-proxy-resources-and-stats-naming` or its later spelling.
+    /// Its agent announces `feature-unified-proxy-resources-and-stats-naming` or its later spelling. A default, which
+    /// labels override: [`Applying::names`](crate::Applying::names) knows the names in effect.
     pub unified_naming: bool,
     pub reuse_port: bool,
     /// Redirected traffic is only for the ports of inbounds, once clients must prove who they are.

@@ -11,10 +11,10 @@ mod zone_plan;
 
 use std::{net::IpAddr, sync::Arc};
 
-use resources::{Kind, Resource, Spec};
+use resources::{Kind, Resource, Spec, naming::choice};
 
 use crate::{
-    Admin, Error, Finding, ListenerNames, NamingScheme, ProxyKind, ProxyTraits, ZoneProxyKind, ip_of,
+    Admin, Code, Error, Finding, ListenerNames, NamingScheme, ProxyKind, ProxyTraits, ZoneProxyKind, ip_of,
     port_of, system,
 };
 
@@ -51,8 +51,10 @@ impl ZoneProxy {
         }
         .ok_or_else(|| Error::NoZoneProxy { kind: stored.kind(), name: traits.name.clone() })?;
         let mut findings = Vec::new();
-        let names = NamingScheme::chosen(traits.unified_naming);
-        let listener = listener(stored, (address, port), zone, traits, &mut findings);
+        let names = NamingScheme::of(NamingScheme::choice_of_zone_proxy(stored, traits));
+        let unknown = choice::unknown_value(&stored.labels);
+        findings.extend(unknown.map(|text| Finding::new(Code::UnknownNaming, text)));
+        let listener = listener(stored, (address, port), zone, (names, traits.reuse_port), &mut findings);
         let admin = system::admin(address, names, traits, &mut findings);
         findings.dedup();
         Ok(ZoneProxy { listener, admin, findings })
@@ -63,17 +65,17 @@ fn listener(
     stored: &Resource,
     (address, port): (&str, u32),
     zone: &str,
-    traits: &ProxyTraits,
+    (names, reuse_port): (NamingScheme, bool),
     findings: &mut Vec<Finding>,
 ) -> Option<ZoneListener> {
     let address = ip_of(address, "networking", findings)?;
     let port = port_of(port, "networking", findings)?;
     let greeting = serde_json::json!({ "proxy": format!(".{}", stored.name()), "zone": zone });
     Some(ZoneListener {
-        names: NamingScheme::chosen(traits.unified_naming).zone_listener(address, port),
+        names: names.zone_listener(address, port),
         address,
         port,
-        reuse_port: traits.reuse_port,
+        reuse_port,
         greeting: greeting.to_string(),
     })
 }
@@ -91,10 +93,11 @@ impl ProxyKind {
 
 /// Plans the parts that all zone proxies of a kind that are alike share.
 impl ZoneClass {
-    pub fn of(kind: ZoneProxyKind, traits: &ProxyTraits) -> ZoneClass {
+    /// `stored` is the ZoneIngress or ZoneEgress of a proxy of the class.
+    pub fn of(kind: ZoneProxyKind, stored: &Resource, traits: &ProxyTraits) -> ZoneClass {
         ZoneClass {
             kind,
-            unified_naming: traits.unified_naming,
+            unified_naming: NamingScheme::choice_of_zone_proxy(stored, traits).unified,
             ipv6: traits.ipv6,
             system_ca_path: traits.system_ca_path.as_deref().map(Arc::from),
         }

@@ -228,6 +228,10 @@ codes! {
     UnknownMode = "unknown-mode", Warning,
         "A label about trimming by permissions has an unknown value and is ignored.",
         "Use `off`, `report`, `shadow` or `enforce`.";
+    UnknownNaming = "unknown-naming", Warning,
+        "The label `features.kuma.io/unified-proxy-resources-and-stats-naming` of a Mesh, Dataplane, ZoneIngress or \
+         ZoneEgress has an unknown value and is ignored, so that names in Envoy are those of the mesh or of the agent.",
+        "Use `enabled` or `disabled`, or remove the label.";
     UnknownProtocol = "unknown-protocol", Warning,
         "The protocol of a port is unknown, so its traffic is proxied as TCP.",
         "Use one of grpc, http, http2, kafka and tcp.";

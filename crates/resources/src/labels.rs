@@ -30,6 +30,8 @@ pub const REACHABILITY_STUB: &str = "reachability.kuma.io/stub";
 /// On a MeshTrafficPermission that refuses everyone: `true` where it only shows what holds without any permission, so
 /// that opening it for a client loosens nothing that someone decided. Not Kuma's.
 pub const REACHABILITY_DEFAULT_DENY: &str = "reachability.kuma.io/default-deny";
+/// On a Mesh, Dataplane, ZoneIngress or ZoneEgress: `enabled` or `disabled`, the names of proxies in Envoy.
+pub const UNIFIED_NAMING: &str = "features.kuma.io/unified-proxy-resources-and-stats-naming";
 pub const LISTENER_ZONE_INGRESS: &str = "kuma.io/listener-zoneingress";
 pub const LISTENER_ZONE_EGRESS: &str = "kuma.io/listener-zoneegress";
 pub const DELETION_GRACE_PERIOD: &str = "kuma.io/deletion-grace-period-started-at";

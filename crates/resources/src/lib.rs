@@ -20,6 +20,7 @@ pub mod kind;
 pub mod kinds;
 pub mod labels;
 pub mod naming;
+pub mod nearest;
 pub mod overview;
 pub mod policy;
 mod resource;

@@ -16,6 +16,7 @@
 //!
 //! Parsers accept any string and never panic; [`classify`] tells which of these a proxy's name is.
 
+pub mod choice;
 mod classify;
 pub mod dns;
 mod fnv;
@@ -32,6 +33,7 @@ pub mod socket;
 pub mod spiffe;
 pub mod system;
 
+pub use choice::{NamingChoice, NamingSource, RecordedNaming};
 pub use classify::{Class, classify, classify_stat};
 pub use kri::{Fields as KriFields, Kri, ShortName};
 pub use kuma_spelling::KumaSpelling;

@@ -342,6 +342,11 @@ impl Push {
         self.last.state.load().views_made()
     }
 
+    /// The zone of this control plane.
+    pub fn zone(&self) -> &str {
+        &self.standpoint.zone
+    }
+
     pub fn mesh(&self, name: &str) -> Option<Arc<MeshSnapshot>> {
         self.last.meshes.load().get(name).cloned()
     }

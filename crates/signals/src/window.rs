@@ -276,6 +276,10 @@ mod tests {
         }
         assert_eq!(window.last(199, KEPT_TICKS).get(Counter::Denied), u64::from(u32::MAX));
         window.record(199 + KEPT_TICKS, &calls(1));
-        assert_eq!(window.last(199 + KEPT_TICKS, KEPT_TICKS), calls(1), "the largest ones are forgotten in their time");
+        assert_eq!(
+            window.last(199 + KEPT_TICKS, KEPT_TICKS),
+            calls(1),
+            "the largest ones are forgotten in their time"
+        );
     }
 }

@@ -25,8 +25,12 @@ fn sample() -> impl Strategy<Value = Sample> {
 }
 
 fn call() -> impl Strategy<Value = Call> {
-    (0..4u8, 0..4u8, 1..=KEPT_TICKS, sample())
-        .prop_map(|(client, server, tick, sample)| Call { client, server, tick, sample })
+    (0..4u8, 0..4u8, 1..=KEPT_TICKS, sample()).prop_map(|(client, server, tick, sample)| Call {
+        client,
+        server,
+        tick,
+        sample,
+    })
 }
 
 fn sum<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Sample {

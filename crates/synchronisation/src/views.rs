@@ -22,14 +22,29 @@ const LONGEST_REASON: usize = 2048;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ComputedView {
-    Config { with_shadow: bool },
+    Config {
+        with_shadow: bool,
+    },
     Layout,
+    /// Of a zone ingress or egress.
+    ZoneLayout,
     Hostnames,
     Sync,
-    Reachability { to: Option<String> },
-    ReachabilityOfMesh { offset: usize, size: usize },
-    Observed { offset: usize, size: usize, would_be_trimmed: bool },
-    Signals { wanted: WantedSignals },
+    Reachability {
+        to: Option<String>,
+    },
+    ReachabilityOfMesh {
+        offset: usize,
+        size: usize,
+    },
+    Observed {
+        offset: usize,
+        size: usize,
+        would_be_trimmed: bool,
+    },
+    Signals {
+        wanted: WantedSignals,
+    },
 }
 
 /// An answer, or why there is none.
@@ -60,6 +75,7 @@ pub async fn answer(inspect: &dyn Inspect, about: &Key, view: &ComputedView) -> 
     match view {
         ComputedView::Config { with_shadow } => written(inspect.config(about, *with_shadow).await).await,
         ComputedView::Layout => written(inspect.layout(about).await).await,
+        ComputedView::ZoneLayout => written(inspect.zone_layout(about).await).await,
         ComputedView::Hostnames => written(inspect.hostnames(about).await).await,
         ComputedView::Sync => written(inspect.sync(about).await).await,
         ComputedView::Reachability { to } => match inspect.reachability(about, to.as_deref()).await {

@@ -23,7 +23,7 @@ use super::{
     Envoy, Number,
     logs::{self, EnvoyLevel},
 };
-use crate::{exec::ExecEnvoy, settings::Settings};
+use crate::{bootstrap::drain_seconds, exec::ExecEnvoy, settings::Settings};
 
 /// Time for an Envoy that was asked to end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ impl Recipe {
 
     fn command(&self) -> Vec<OsString> {
         // Envoy drains over this time, so zero would never end; one second is its shortest.
-        let drain = self.drain_time.as_secs().max(1);
+        let drain = drain_seconds(self.drain_time);
         let mut command: Vec<OsString> = vec![self.envoy.path.clone().into()];
         command.extend(["--config-path".into(), self.config.clone().into()]);
         command.extend(["--drain-time-s".into(), drain.to_string().into()]);

@@ -189,8 +189,7 @@ impl ReportedTraffic {
         self.now = now;
         let mut report = TrafficReport::default();
         report.inbounds = differences(&self.now.inbounds, &self.taken.inbounds, None, room).counts;
-        let outbounds =
-            differences(&self.now.outbounds, &self.taken.outbounds, self.cut.as_deref(), room);
+        let outbounds = differences(&self.now.outbounds, &self.taken.outbounds, self.cut.as_deref(), room);
         report.outbounds = outbounds.counts;
         self.cut = outbounds.cut;
         report
@@ -228,7 +227,8 @@ fn differences(
     let mut found = Differences { counts: BTreeMap::new(), cut: None };
     let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
     let rest = now.range::<str, _>((behind, Bound::Unbounded));
-    let before = after.into_iter().flat_map(|after| now.range::<str, _>((Bound::Unbounded, Bound::Included(after))));
+    let before =
+        after.into_iter().flat_map(|after| now.range::<str, _>((Bound::Unbounded, Bound::Included(after))));
     let mut last = None;
     for (name, sample) in rest.chain(before) {
         let difference = taken.get(name).map_or_else(|| sample.clone(), |taken| sample.since(taken));

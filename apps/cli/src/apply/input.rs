@@ -8,7 +8,12 @@ use super::{
     plan::{self, ApplyPlan, PlannedResource},
     sources,
 };
-use crate::{cli::Global, control_planes::pair, failure::Result, terminal};
+use crate::{
+    cli::Global,
+    control_planes::pair,
+    failure::{Failure, Result},
+    terminal,
+};
 
 #[derive(Debug, Args)]
 pub struct Input {
@@ -21,6 +26,9 @@ pub struct Input {
     /// Value for {{ KEY }} in the input; repeatable
     #[arg(short = 'v', long = "var", value_name = "KEY=VALUE", value_parser = pair)]
     vars: Vec<(String, String)>,
+    /// Refuse fields that a kind does not have, instead of a warning
+    #[arg(long)]
+    strict: bool,
     /// Leave out resources of unknown types and those that control planes write themselves, and list them
     #[arg(long)]
     skip_unknown: bool,
@@ -34,6 +42,10 @@ impl Input {
 
     /// Keys of the resources in the input; nothing else in it is looked at.
     pub fn keys(&self, global: &Global) -> Result<Vec<Key>> {
+        if self.strict {
+            let why = "--strict is about fields, and nothing but types and names is read here; leave it out";
+            return Err(Failure::invalid(why));
+        }
         let texts = sources::read(&self.files, self.recursive, global.api_timeout)?;
         let keys = plan::keys(&texts, &self.vars.iter().cloned().collect(), self.skip_unknown)?;
         if keys.is_empty() {
@@ -58,6 +70,9 @@ impl Input {
         }
         if planned.is_empty() && skipped.is_empty() {
             return Err(sources::nothing(&self.files));
+        }
+        if self.strict {
+            plan::check_fields(planned)?;
         }
         Ok(plan)
     }

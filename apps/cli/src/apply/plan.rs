@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use resources::{
     Draft, Key, Kind, Violations, checks,
     format::{self, template, yaml},
+    nearest::nearest,
     superseded::SUPERSEDED,
 };
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,6 @@ use crate::{
     document::{self, DocumentHeader},
     failure::{Failure, Result},
     kuma_kinds,
-    nearest::nearest,
     types::Type,
 };
 
@@ -97,6 +97,14 @@ pub fn check_old_names(planned: &[PlannedResource], client: Option<&ApiClient>) 
         }
     }
     refuse(mistakes, "the input is not valid, nothing was sent")
+}
+
+/// Refuses fields that no kind has, each with the field that may be meant.
+pub fn check_fields(planned: &[PlannedResource]) -> Result<()> {
+    let of = |resource: &PlannedResource| -> Vec<String> {
+        resource.unknown_fields.iter().map(|slip| misspelt(&resource.place, slip)).collect()
+    };
+    refuse(planned.iter().flat_map(of).collect(), "the input has unknown fields (--strict), nothing was sent")
 }
 
 /// Resources to be sent, and those that are not.

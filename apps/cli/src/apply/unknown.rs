@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use resources::format::{self, UnknownField};
+use resources::{
+    format::{self, UnknownField},
+    nearest::nearest,
+};
 use serde_json::Value;
-
-use crate::nearest::nearest;
 
 /// A field that has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]

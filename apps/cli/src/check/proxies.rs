@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 
 use contract::{
     lenient::read_partly,
-    overview::DataplaneOverview,
+    overview::{DataplaneOverview, ZoneEgressOverview, ZoneIngressOverview},
     resource::{Metadata, ShownResource},
 };
 use jiff::Timestamp;
 use resources::Kind;
 use serde_json::Value;
 
-use super::{CheckReport, CheckStatus, certificates, plural, some};
+use super::{CheckReport, CheckStatus, certificates, naming::NamingCounts, plural, some};
 use crate::{
     cell::line,
     client::ApiClient,
@@ -45,10 +45,16 @@ struct Counts {
 }
 
 pub fn check(client: &ApiClient, report: &mut CheckReport) {
+    let mut naming = NamingCounts::default();
     match overviews(client, Kind::Dataplane) {
         Ok(items) => {
             let mut counts = Counts::default();
-            items.iter().for_each(|overview| counts.add(&ShownResource::read(overview)));
+            for item in &items {
+                let overview: ShownResource<DataplaneOverview> = ShownResource::read(item);
+                counts.add(&overview);
+                let ShownResource { metadata, of } = &overview;
+                naming.add(&line(&metadata.mesh), &line(&metadata.name), &of.dataplane_insight.metadata);
+            }
             counts.tell(report);
         }
         Err(failure) => report.failed("proxies", &failure),
@@ -60,6 +66,7 @@ pub fn check(client: &ApiClient, report: &mut CheckReport) {
         match overviews(client, kind) {
             Ok(items) if items.is_empty() => {}
             Ok(items) => {
+                items.iter().for_each(|item| add_zone_proxy(&mut naming, kind, item));
                 let offline: Vec<String> = items
                     .iter()
                     .filter(|item| !Connection::of(insight, item).online)
@@ -75,6 +82,21 @@ pub fn check(client: &ApiClient, report: &mut CheckReport) {
             }
             Err(failure) => report.failed("zones", &failure),
         }
+    }
+    naming.tell(report);
+}
+
+/// Counts the names of a zone proxy; others that connect have none in Envoy.
+fn add_zone_proxy(naming: &mut NamingCounts, kind: Kind, item: &Value) {
+    let name = line(&read_partly::<Metadata>(item).name);
+    match kind {
+        Kind::ZoneIngress => {
+            naming.add("", &name, &read_partly::<ZoneIngressOverview>(item).zone_ingress_insight.metadata);
+        }
+        Kind::ZoneEgress => {
+            naming.add("", &name, &read_partly::<ZoneEgressOverview>(item).zone_egress_insight.metadata);
+        }
+        _ => {}
     }
 }
 

@@ -131,3 +131,45 @@ fn unknown_fields_of_files_are_findings() {
         ]
     );
 }
+
+#[test]
+fn all_meshes_are_analyzed_at_once_and_the_worst_comes_first() {
+    let control_plane = ZoneControlPlane::start();
+    control_plane.store(json!({"type": "Mesh", "name": "a"}));
+    let backend = json!({"name": "ca-1", "type": "builtin", "mode": "PERMISSIVE"});
+    control_plane.store(
+        json!({"type": "Mesh", "name": "z", "mtls": {"enabledBackend": "ca-1", "backends": [backend]}}),
+    );
+    let useless = json!({"type": "MeshTimeout", "mesh": "a", "name": "useless", "spec": {
+        "targetRef": {"kind": "Dataplane", "labels": {"app": "none"}},
+        "to": [{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "1s"}}]}});
+    control_plane.store(useless);
+    let program = Program::at(&control_plane.url);
+    let json = program.run(&["analyze", "-A", "-o", "json"]).answered(0).json();
+    let found: Vec<_> =
+        json["items"].as_array().unwrap().iter().map(|item| (&item["mesh"], &item["code"])).collect();
+    let [a, z] = [json!("a"), json!("z")];
+    let codes = ["matches-nothing", "no-permissions", "permissive-mtls"].map(|code| json!(code));
+    assert_eq!(found, [(&a, &codes[0]), (&z, &codes[1]), (&z, &codes[2])], "{json}");
+    let table = program.run(&["analyze", "--all-meshes"]).answered(0);
+    assert!(table.out.contains("kri_mt_a___useless_") && table.out.contains("kri_m____z_"), "{table:#?}");
+    program.run(&["analyze", "-A", "--fail-on", "warn"]).answered(3);
+    program.run(&["analyze", "-A", "-m", "a"]).failed(2).says("cannot be used with");
+}
+
+const SLIP: &str = "type: MeshTimeout\nmesh: default\nname: slip\nspec:\n  to:\n    - targetRef: { kind: Mesh }\n      \
+    default: { conectionTimeout: 1s, idleTimeout: 1s }\n";
+
+#[test]
+fn strict_analysis_refuses_unknown_fields() {
+    let program = Program::at("http://127.0.0.1:1");
+    let slip = program.file("slip.yaml", SLIP);
+    let lax = program.run(&["analyze", "-f", &slip]).ok();
+    assert!(
+        lax.out.contains("unknown-field") && lax.out.contains("did you mean \"connectionTimeout\"?"),
+        "{lax:#?}"
+    );
+    let strict = program.run(&["analyze", "-f", &slip, "--strict"]).failed(2);
+    let lines = strict.err.lines().collect::<Vec<_>>().join("\n");
+    assert!(lines.contains("slip.yaml:7: unknown field spec.to[0].default.conectionTimeout"), "{strict:#?}");
+}

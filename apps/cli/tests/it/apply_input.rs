@@ -253,3 +253,29 @@ fn apply_without_a_file_says_so() {
     drop(silent);
     assert_eq!(child.wait().unwrap().code(), Some(2));
 }
+
+#[test]
+fn strict_apply_refuses_unknown_fields_and_sends_nothing() {
+    let slip = "type: MeshTimeout\nname: t\nspec:\n  to:\n  - targetRef: {kind: Mesh}\n    default:\n      \
+        conectionTimeout: 1s\n      idleTimeout: 1s\n";
+    let control_plane = ZoneControlPlane::start();
+    let program = Program::at(&control_plane.url);
+    program.file("t.yaml", slip);
+    program.file("mesh.yaml", "type: Mesh\nname: default\nmeshServces: {}\n");
+    for command in
+        [&["apply"][..], &["apply", "--dry-run"], &["apply", "--dry-run=server"], &["diff"], &["analyze"]]
+    {
+        let arguments = [command, &["--strict", "-f", "t.yaml", "-f", "mesh.yaml"]].concat();
+        program
+            .run(&arguments)
+            .failed(2)
+            .says("the input has unknown fields (--strict), nothing was sent")
+            .says("t.yaml:7: unknown field spec.to[0].default.conectionTimeout, it has no effect; did you mean \"connectionTimeout\"?")
+            .says("mesh.yaml:3: unknown field meshServces, it has no effect; did you mean \"meshServices\"?");
+    }
+    assert_eq!(control_plane.lines(), Vec::<String>::new());
+    program.run(&["apply", "-f", "t.yaml"]).ok().says("conectionTimeout, it has no effect");
+    program.file("good.yaml", "type: Mesh\nname: default\n");
+    program.run(&["apply", "--strict", "-f", "good.yaml"]).ok();
+    program.run(&["delete", "--strict", "-f", "good.yaml"]).failed(2).says("--strict is about fields");
+}

@@ -204,3 +204,37 @@ fn authorities_that_proxies_trust_are_checked() {
     let whose = "an authority of MeshTrust \"old\" in mesh \"default\" expired at ";
     assert!(message.starts_with(whose), "{message}");
 }
+
+#[test]
+fn a_migration_of_names_has_a_line_with_what_is_left_and_why() {
+    const FEATURE: &str = "feature-unified-proxy-resources-and-stats-naming";
+    let control_plane = ZoneControlPlane::start();
+    let named = |features: &[&str], entry: Value| {
+        let mut insight = synced();
+        insight["metadata"] = json!({ "features": features });
+        if !entry.is_null() {
+            insight["metadata"]["naming"] = entry;
+        }
+        insight
+    };
+    let proxy = |name: &str, insight: Value| control_plane.dataplane(name, json!({ "app": "web" }), insight);
+    proxy("never", Value::Null);
+    proxy("old", named(&[], Value::Null));
+    let program = Program::at(&control_plane.url);
+    assert!(!program.run(&["check"]).ok().out.contains("unified"), "nobody has begun");
+    proxy("kept", named(&[], json!({ "scheme": "legacy", "setBy": "proxy", "agent": "unified" })));
+    proxy("new", named(&[FEATURE], json!({ "scheme": "unified", "setBy": "mesh", "agent": "legacy" })));
+    let ran = program.run(&["check", "-o", "json"]).ok();
+    let (result, message) = line(&ran, "names");
+    assert_eq!(result, "ok");
+    assert_eq!(
+        message,
+        "mesh \"default\": 1 of 3 proxies with unified names; 2 left: kept (its own label says so), \
+         old (its agent does not ask for unified names)"
+    );
+    for name in ["kept", "old"] {
+        proxy(name, named(&[FEATURE], Value::Null));
+    }
+    let ran = program.run(&["check", "-o", "json"]).ok();
+    assert_eq!(line(&ran, "names").1, "mesh \"default\": 3 proxies with unified names, none is left");
+}

@@ -84,7 +84,8 @@ fn a_mesh_without_calls_and_a_wrong_question_are_told() {
 #[test]
 fn what_is_missing_in_an_answer_is_said() {
     let server = Server::start();
-    let zones = json!([{ "name": "east" }, { "name": "west\nnorth", "missing": "zone \"west\" is not connected" }]);
+    let zones =
+        json!([{ "name": "east" }, { "name": "west\nnorth", "missing": "zone \"west\" is not connected" }]);
     let item = json!({ "zone": "east", "server": { "id": "kri_x", "name": "a\u{1b}[2Jb" }, "traffic": {} });
     let answer = json!({ "seconds": 60, "total": 1, "items": [item], "dropped": 7, "zones": zones,
         "proxies": { "reporting": 1, "connected": 3 } });

@@ -80,9 +80,9 @@ async fn a_report_counts_calls_of_the_proxys_identity_to_what_it_was_given() {
     let text = metrics.encode();
     assert!(text.contains("observed_unknown_names_total 2"), "{text}");
     assert!(text.contains("observed_reports_total 2"), "{text}");
-    // A destination has its name of either kind in one proxy only.
+    // A proxy whose names were switched reports under the others what it counted before.
     post(&server, report("web", json!({ BACKEND: 2 }))).await;
-    assert_eq!(seen(&server), [edge("spiffe://default/web", BACKEND, 5)]);
+    assert_eq!(seen(&server), [edge("spiffe://default/web", BACKEND, 7)]);
 }
 
 #[tokio::test]

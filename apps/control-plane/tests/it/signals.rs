@@ -61,8 +61,7 @@ impl Reported {
     }
 
     async fn post_with(&self, name: &str, token: &str, traffic: Value) -> StatusCode {
-        let report =
-            json!({ "mesh": "default", "name": name, "dataplaneToken": token, "traffic": traffic });
+        let report = json!({ "mesh": "default", "name": name, "dataplaneToken": token, "traffic": traffic });
         self.server.post("/observed", &[], report).await.0
     }
 
@@ -119,7 +118,9 @@ async fn signals_are_filtered_by_their_ends_and_paged() {
     let world = Reported::new(false, "").await;
     for _ in 0..2 {
         let counts = json!({ "requests": 4, "responses2xx": 4 });
-        world.post("web", json!({ "outbounds": { BACKEND: counts, "default_backend___msvc_80": counts } })).await;
+        world
+            .post("web", json!({ "outbounds": { BACKEND: counts, "default_backend___msvc_80": counts } }))
+            .await;
     }
     let edge = wanted(SignalGroup::Edges);
     let some = |value: &str| Some(value.to_owned());

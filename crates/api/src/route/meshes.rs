@@ -56,7 +56,9 @@ fn calls() -> [Route; 3] {
             access: AccessRule::Read(vec![Kind::Dataplane]),
             audited: None,
             tag: Tag::Inspect,
-            summary: "Rates, success and latencies of calls, by edge or added up by service, workload or zone".into(),
+            summary:
+                "Rates, success and latencies of calls, by edge or added up by service, workload or zone"
+                    .into(),
             query: [&PAGE[..], &["by", "window", "client", "server", "zone"].map(Parameter::text)].concat(),
             body: None,
             answer: Answer::json::<SignalList>(),

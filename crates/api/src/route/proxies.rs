@@ -4,7 +4,7 @@ use contract::{
     configuration::ProxyConfiguration,
     hostnames::HostnameList,
     inspect_entries::{DataplaneInspectEntries, RuleInspectEntry},
-    layout::ProxyLayout,
+    layout::{ProxyLayout, ZoneProxyLayout},
     logging::ProxyLogLevels,
     policies::{PolicyList, RouteList},
     rules::ProxyRules,
@@ -29,6 +29,23 @@ const PROXIES: [(Kind, &str); 3] = [
 
 pub fn rows() -> impl Iterator<Item = Route> {
     logging().into_iter().chain(sent()).chain(parts()).chain(policies()).chain(outbounds()).chain(older())
+}
+
+/// Parts of zone ingresses and egresses.
+pub fn zone_rows() -> impl Iterator<Item = Route> {
+    let of_zone = PROXIES.into_iter().filter(|(kind, _)| *kind != Kind::Dataplane);
+    of_zone.map(|(kind, proxy)| Route {
+        method: Method::GET,
+        path: format!("{proxy}/_layout"),
+        access: AccessRule::Read(vec![kind]),
+        audited: None,
+        tag: Tag::Inspect,
+        summary: "Where a zone proxy leads, and what its parts are called in Envoy".into(),
+        query: Vec::new(),
+        body: None,
+        answer: Answer::json::<ZoneProxyLayout>(),
+        handler: Handler::waiting(move |call| inspect::zone_layout(call, kind)),
+    })
 }
 
 /// Views of Envoy's admin interface.

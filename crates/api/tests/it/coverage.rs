@@ -161,6 +161,9 @@ fn inspect_case(template: &str) -> Option<Case> {
             return Case::get(path, vec![("/total", json!(0)), ("/items", Value::Null)]);
         }
         "/prometheus/targets" => vec![("/0/targets/0", json!("192.0.2.1:5670"))],
+        layout if layout.starts_with("/zone") && layout.ends_with("/_layout") => {
+            vec![("/kri", json!("layout of sample")), ("/destinations", json!([]))]
+        }
         proxy if proxy.starts_with("/zone") => Vec::new(),
         selected if selected.ends_with("resources/dataplanes") || selected.ends_with("/_dataplanes") => {
             vec![("/total", json!(3)), ("/items/0/type", json!("Dataplane"))]

@@ -7,8 +7,7 @@ use api::{
     AccessRights, AdminAnswer, AdminFormat, AdminView, Allowed, Inspect, InspectError, Settings, XdsConfig,
     inspect::{
         access_question::AccessQuestion, logging::LogChange, observed::WantedEdges, policies::PoliciesOf,
-        signals::WantedSignals,
-        what_if::Hypothesis,
+        signals::WantedSignals, what_if::Hypothesis,
     },
 };
 use axum::body::Body;
@@ -16,13 +15,13 @@ use contract::{
     access::{self, AccessParty},
     graph::AccessGraph,
     hostnames::{HostnameClaim, HostnameItem, HostnameList, HostnameOrigin, HostnamePort},
-    layout::ProxyLayout,
+    layout::{ProxyLayout, ZoneProxyLayout},
     logging::ProxyLogLevels,
     observed::{ObservedCall, ObservedCalls},
-    signals::{SignalClient, SignalItem, SignalList, SignalServer},
     policies::{EffectivePolicy, EffectiveRoutes, PolicyList, RouteList},
     reachability::{MeasuredProxies, ProxyReachabilityAnswer},
     rules::{ProxyRules, ResourceMeta},
+    signals::{SignalClient, SignalItem, SignalList, SignalServer},
     suggestions::{SuggestedPermission, Suggestions},
     sync::ProxySyncState,
     what_if::{WhatIfConsequences, WhatIfProxies},
@@ -108,6 +107,10 @@ impl Inspect for FakeProxies {
         }
     }
 
+    async fn zone_layout(&self, proxy: &Key) -> Result<ZoneProxyLayout, InspectError> {
+        Ok(ZoneProxyLayout { kri: format!("layout of {}", proxy.name), ..ZoneProxyLayout::default() })
+    }
+
     /// One hostname, made of the name of the proxy.
     async fn hostnames(&self, proxy: &Key) -> Result<HostnameList, InspectError> {
         let origin =
@@ -188,8 +191,7 @@ impl Inspect for FakeProxies {
     /// One edge, made of the question.
     async fn signals(&self, mesh: &str, wanted: WantedSignals) -> Result<SignalList, InspectError> {
         let server = SignalServer { id: format!("{:?}", wanted.by), name: wanted.server.unwrap_or_default() };
-        let client =
-            SignalClient { workload: wanted.client.unwrap_or_default(), identity: mesh.to_owned() };
+        let client = SignalClient { workload: wanted.client.unwrap_or_default(), identity: mesh.to_owned() };
         let item = SignalItem {
             client: Some(client),
             server: Some(server),

@@ -70,6 +70,28 @@ async fn unknown_fields_are_dropped_and_each_is_named_in_a_warning() {
 }
 
 #[tokio::test]
+async fn a_slip_is_named_before_what_is_missing_because_of_it() {
+    let world = World::new().await;
+    let mut body = timeout("one", "1s");
+    body["spec"]["to"][0]["default"] = json!({ "conectionTimeout": "2s" });
+    let path = "spec.to[0].default";
+    let slip = (
+        "spec.to[0].default.conectionTimeout",
+        "unknown field, it has no effect; did you mean \"connectionTimeout\"?",
+    );
+    let consequence = (path, "at least one timeout should be configured");
+    let put = world.put(TIMEOUTS, &body).await;
+    put.expect_fields("Could not process a resource", &[slip, consequence]);
+    // A slip that the schema refuses for what is missing, too.
+    body["spec"]["to"][0] =
+        json!({ "targetRfe": { "kind": "Mesh" }, "default": { "connectionTimeout": "1s" } });
+    let refused = world.put(TIMEOUTS, &body).await.expect_problem_titled(400, "Could not process a resource");
+    let first = &refused["invalid_parameters"][0];
+    assert_eq!(first["field"], "spec.to[0].targetRfe", "{refused}");
+    assert!(first["reason"].as_str().unwrap().ends_with("did you mean \"targetRef\"?"), "{refused}");
+}
+
+#[tokio::test]
 async fn what_only_the_control_plane_sets_is_ignored_on_put() {
     let world = World::new().await;
     let mut body = timeout("one", "1s");

@@ -87,7 +87,7 @@ pub fn start_at(kind: ZoneProxyKind, documents: &[&str], traits: ProxyTraits, pl
     let traits = ProxyTraits { kind: ProxyKind::Zone(kind), admin_port: 0, ..traits };
     let stored = mesh.globals.get(&Key::global(traits.kind.resource(), "gate")).unwrap();
     let own = ZoneProxy::plan(stored, "east", &traits).unwrap();
-    let zone_plan = ZoneClass::of(kind, &traits).plan(&mesh);
+    let zone_plan = ZoneClass::of(kind, stored, &traits).plan(&mesh);
     assert_eq!(zone_plan.findings, []);
     let encoder = Encoder::default();
     let own = own_resources(&encoder, own, &zone_plan);
@@ -277,8 +277,8 @@ fn chains(documents: &[&str]) -> BTreeSet<String> {
     let traits = ProxyTraits { kind: ProxyKind::INGRESS, ..unified("gate") };
     let stored = mesh.globals.get(&Key::global(Kind::ZoneIngress, "gate")).unwrap();
     let own = ZoneProxy::plan(stored, "east", &traits).unwrap();
-    let own =
-        own_resources(&Encoder::default(), own, &ZoneClass::of(ZoneProxyKind::Ingress, &traits).plan(&mesh));
+    let class = ZoneClass::of(ZoneProxyKind::Ingress, stored, &traits);
+    let own = own_resources(&Encoder::default(), own, &class.plan(&mesh));
     let target = Target { own, shared: Arc::default() };
     let listeners = target.of(Type::Listener);
     let listener = listeners.values().find(|listener| &*listener.name == "self_10001").unwrap();

@@ -242,6 +242,19 @@ fn a_mode_of_a_proxy_without_effect_is_found_with_its_reason() {
     starting(&[SECURED, &dark], &[about("unknown-mode", unknown)]);
 }
 
+#[test]
+fn an_unknown_value_of_the_label_about_names_is_found() {
+    let label = "features.kuma.io/unified-proxy-resources-and-stats-naming";
+    let text = |value: &str| {
+        format!("the label {label} has the value {value:?}, which is not one of enabled, disabled")
+    };
+    let mesh = PLAIN.replace("name: default", &format!("name: default\nlabels: {{ {label}: sometimes }}"));
+    starting(&[&mesh], &[format!("unknown-naming kri_m____default_: {}", text("sometimes"))]);
+    let proxy = |value: &str| WEB.replace("app: web", &format!("app: web, {label}: {value}"));
+    starting(&[PLAIN, &proxy("on_")], &[format!("unknown-naming kri_dp_default___web_: {}", text("on_"))]);
+    starting(&[PLAIN, &proxy("disabled")], &[]);
+}
+
 /// Findings that start like this, and no others.
 #[track_caller]
 fn starting(documents: &[&str], expect: &[String]) {

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use api::{AdminAnswer, InspectError};
 use contract::{
-    layout::ProxyLayout,
+    layout::{ProxyLayout, ZoneProxyLayout},
     reachability::{DestinationReachability, ProxyReachability, ProxyReachabilityAnswer},
 };
 use resources::{Key, Resource, labels, naming::namespaced};
@@ -105,6 +105,17 @@ impl StoredProxies {
         let snapshot = self.snapshot()?;
         let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?;
         Ok(ProxyLayout { kri: identifier(stored), labels: stored.labels.clone(), ..seen })
+    }
+
+    /// As [`StoredProxies::own_layout`], of a zone ingress or egress.
+    pub(super) fn own_zone_layout(
+        &self,
+        proxy: &Key,
+        seen: ZoneProxyLayout,
+    ) -> Result<ZoneProxyLayout, InspectError> {
+        let snapshot = self.snapshot()?;
+        let stored = snapshot.get(proxy).ok_or_else(|| InspectError::Missing(proxy.clone()))?;
+        Ok(ZoneProxyLayout { kri: identifier(stored), labels: stored.labels.clone(), ..seen })
     }
 
     /// Asks the zone of a proxy what the proxy reaches.

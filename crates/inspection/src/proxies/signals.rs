@@ -77,8 +77,8 @@ impl Group {
 
     fn shown(self, key: GroupKey, zone: &str, seconds: u32) -> SignalItem {
         let GroupKey { workload, identity, server: _ } = key;
-        let client = workload
-            .map(|workload| SignalClient { workload, identity: identity.unwrap_or_default() });
+        let client =
+            workload.map(|workload| SignalClient { workload, identity: identity.unwrap_or_default() });
         SignalItem {
             client,
             server: self.server,
@@ -149,7 +149,9 @@ fn names_client(wanted: &WantedSignals, client: &EdgeClient) -> bool {
 
 fn names_server(wanted: &WantedSignals, destination: &DestinationId, service: &SignalServer) -> bool {
     let only = wanted.server.as_deref();
-    only.is_none_or(|only| only == service.name || only == service.id || only == destination_text(destination))
+    only.is_none_or(|only| {
+        only == service.name || only == service.id || only == destination_text(destination)
+    })
 }
 
 /// The service that a destination is a part of.

@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use policy::{Policy, PolicySelector};
-use resources::{Kind, Resource, kinds::target_ref::TargetRefKind, naming::Kri, policy::ProxySide};
+use resources::{
+    Kind, Resource,
+    kinds::target_ref::TargetRefKind,
+    naming::{Kri, NamingChoice},
+    policy::ProxySide,
+};
 use topology::{ClientClass, MeshSnapshot, TrimmingMode, VouchedLabels, cidr::Ipv6Prefix};
 
 use super::KINDS;
@@ -22,6 +27,8 @@ pub struct Applying {
     pub stub: bool,
     /// Prefix of IPv6 virtual addresses, if there are any.
     pub ipv6_prefix: Option<Ipv6Prefix>,
+    /// Names of the proxy by its labels or those of its mesh; `None` leaves them to its agent.
+    pub naming: Option<NamingChoice>,
 }
 
 impl Applying {
@@ -46,6 +53,7 @@ impl Applying {
             trimmed: enforced.then(|| ClientClass::of(snapshot, dataplane)),
             stub: enforced && trimming.stub,
             ipv6_prefix: snapshot.ipv6_prefix,
+            naming: NamingChoice::by_labels(&dataplane.labels, Some(&snapshot.mesh.labels)),
         }
     }
 

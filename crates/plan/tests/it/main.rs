@@ -35,6 +35,7 @@ mod routes_by_tags;
 mod shop;
 mod stubs;
 mod support;
+mod switched;
 mod timeouts;
 mod tls;
 mod transparent;

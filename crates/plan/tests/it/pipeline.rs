@@ -40,13 +40,13 @@ fn a_zone_proxy_goes_through_the_same_steps_as_a_sidecar() {
     let gate = "type: ZoneIngress\nname: gate\nnetworking: { address: 127.0.0.7, port: 10001 }";
     let mesh = mesh(&[SECURED, BACKEND, gate]);
     let traits = ProxyTraits { kind: ProxyKind::INGRESS, ..unified("gate") };
-    let class = ProxyClass::Zone(ZoneClass::of(ZoneProxyKind::Ingress, &traits));
+    let stored = mesh.globals.get(&Key::global(Kind::ZoneIngress, "gate")).unwrap();
+    let class = ProxyClass::Zone(ZoneClass::of(ZoneProxyKind::Ingress, stored, &traits));
     assert_eq!(class.mesh(), None, "it serves every mesh");
     let SharedPlan::Zone(shared) = class.plan(&mesh, None) else { panic!("not that of a zone proxy") };
     let backend = &shared.backends[0];
     assert_eq!(class.endpoints(&mesh, &backend.destination).as_ref(), Some(&backend.endpoints));
 
-    let stored = mesh.globals.get(&Key::global(Kind::ZoneIngress, "gate")).unwrap();
     let own = OwnPlan::Zone(Box::new(ZoneProxy::plan(stored, "east", &traits).unwrap()));
     assert_eq!((own.findings(), own.secrets(), own.addresses()), (&[][..], None, Vec::new()));
     assert!(matches!(own.joint(), Some(JointResource::Listener(listener)) if listener.port == 10001));

@@ -6,6 +6,7 @@
 
 mod entry;
 mod happenings;
+mod lingering;
 mod presence;
 mod secrets;
 
@@ -27,7 +28,7 @@ use xds::{
     },
 };
 
-use self::{entry::RegisteredStream, happenings::NextAcceptance};
+use self::{entry::RegisteredStream, happenings::NextAcceptance, lingering::Lingering};
 use super::{
     ProxyContext,
     credentials::Credentials,
@@ -163,6 +164,7 @@ async fn stream<P: Protocol>(
             patience: Backoff::new(context.second_try_after, LONGEST_PATIENCE),
         },
         next_acceptance: NextAcceptance::First,
+        lingering: None,
     };
     let ended = tokio::select! {
         ended = session.run(first, incoming) => ended,
@@ -195,6 +197,8 @@ struct Session<'s, P: Protocol> {
     presence: Presence,
     second_try: SecondTry,
     next_acceptance: NextAcceptance,
+    /// Boxed: most streams never have it.
+    lingering: Option<Box<Lingering>>,
 }
 
 /// Secrets that a proxy was given, and the changes after which it may need others.
@@ -230,7 +234,7 @@ impl<P: Protocol> Session<'_, P> {
         loop {
             let watcher = self.connected.watcher.clone();
             let next_look = self.next_look();
-            let next_step = earlier(self.next_telling(), self.second_try.at);
+            let next_step = earlier(self.next_telling(), earlier(self.second_try.at, self.next_end()));
             let since = self.secrets.issued.iter().filter_map(IssuedSecrets::since).max();
             // Boxed is what happens rarely and needs much room meanwhile: the task of an idle stream stays small.
             tokio::select! {
@@ -262,8 +266,17 @@ impl<P: Protocol> Session<'_, P> {
         earlier(self.presence.unannounced, self.presence.restore_at)
     }
 
+    /// Time at which what lingers goes.
+    fn next_end(&self) -> Option<Instant> {
+        self.lingering.as_ref().and_then(|lingering| lingering.until())
+    }
+
     async fn on_step(&mut self) -> Result<(), Status> {
         let now = Instant::now();
+        if self.next_end().is_some_and(|until| until <= now) {
+            self.lingering = None;
+            self.hand_over().await?;
+        }
         if self.second_try.at.is_some_and(|at| at <= now) {
             self.try_again().await?;
         }
@@ -311,6 +324,13 @@ impl<P: Protocol> Session<'_, P> {
         }
         // Certificates do not depend on what the proxy calls, but for an egress, which acts in the meshes it leads out of.
         let same = self.current.as_ref().is_some_and(|before| before.secrets().eq(next.secrets()));
+        if self.current.as_ref().is_some_and(|before| before.naming.unified != next.naming.unified) {
+            let before = self.target(self.current.as_ref());
+            let drain_time = self.registration.proxy().drain_time;
+            self.lingering = before.map(|before| Box::new(Lingering::of(&before, drain_time)));
+        }
+        self.registration.report_naming(next.naming);
+        self.delivery.names(next.naming.unified);
         self.current = Some(next);
         if same && work < PendingWork::Everything { self.hand_over().await } else { self.send_target().await }
     }
@@ -332,13 +352,19 @@ impl<P: Protocol> Session<'_, P> {
 
     /// Gives the state machine what the proxy should have now, its secrets included.
     async fn hand_over(&mut self) -> Result<(), Status> {
-        let Some(current) = &self.current else { return Ok(()) };
-        let mut target = current.target.clone();
-        self.secrets.issued.iter().for_each(|issued| issued.add_to(&mut target));
+        let Some(target) = self.target(self.current.as_ref()) else { return Ok(()) };
         let expiries = self.secrets.issued.iter().map(|issued| issued.certificate.expires);
         self.delivery.certificate_expires(expiries.min());
         let actions = self.machine.set_target(Arc::new(target));
         self.perform(actions).await
+    }
+
+    /// A configuration with its secrets, and with what lingers.
+    fn target(&self, current: Option<&Current>) -> Option<Target> {
+        let mut target = current?.target.clone();
+        self.secrets.issued.iter().for_each(|issued| issued.add_to(&mut target));
+        self.lingering.iter().for_each(|lingering| lingering.add_to(&mut target));
+        Some(target)
     }
 
     /// Sends once more what the proxy refuses: an address that was in use may be free by now.
@@ -381,6 +407,7 @@ impl<P: Protocol> Session<'_, P> {
         self.report(&statuses);
         self.delivery.look(&statuses);
         self.connected.look(&statuses, self.secrets.as_of);
+        self.lingering.iter_mut().for_each(|lingering| lingering.look(&statuses));
         // Who may call is said in listeners.
         let pending = |status: &xds::Status| status.kind == xds::Type::Listener && status.pending > 0;
         if self.connected.watcher.is_awaited() && !statuses.iter().any(pending) {

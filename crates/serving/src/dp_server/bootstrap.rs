@@ -35,9 +35,12 @@ pub use self::params::Params;
 use super::{
     ProxyContext,
     credentials::Credentials,
+    features,
     introduction::{self, ExceededLimit},
 };
 
+/// Under which name the proxy says how long its Envoy drains listeners, in seconds.
+pub const DRAIN_TIME: &str = "drainTimeSeconds";
 /// Under which name the proxy says which statistics it was started with.
 pub const COUNTED: &str = "statistics";
 
@@ -90,12 +93,15 @@ pub async fn answer(
     let control_plane = document::control_plane(&context.bootstrap, host, authority, ipv4_only);
     let proxy = as_resource(&dataplane);
     let counted = counted(&context, &proxy);
+    let announced = features::unified_naming(request.features.iter().map(String::as_str));
+    // Names in a bootstrap stay until the proxy starts again, whatever labels say later.
+    let naming = features::naming(&snapshot, &dataplane.key, Some(&dataplane.labels), announced);
     let document = document::bootstrap(
         &context.bootstrap,
         &request,
         (&dataplane, kind),
         control_plane,
-        counted.as_ref(),
+        (naming, counted.as_ref()),
     );
     let text = yaml::to_string(&document.to_json());
     if !headers

@@ -1,6 +1,8 @@
 //! The features that agents announce when they connect.
 
 pub use resources::naming::unified_naming;
+use resources::{Key, Kind, Labels, naming::NamingChoice};
+use store::Snapshot;
 
 /// Asks for changes only, not for everything each time.
 pub const DELTA: &str = "feature-delta-grpc";
@@ -17,6 +19,17 @@ pub const IPV6_VIRTUAL_ADDRESSES: &str = "feature-ipv6-virtual-addresses";
 pub const STRICT_INBOUND_PORTS: &str = "feature-strict-inbound-ports";
 /// Makes the labels that only Kuma has from names of statistics, so that Envoy need not.
 pub const STATS_LABELS: &str = "feature-stats-labels-via-kuma-dp";
+
+/// The names in effect for a proxy that is not planned yet. `own` are labels that it brings along; `None` for those of
+/// its stored resource.
+pub fn naming(snapshot: &Snapshot, proxy: &Key, own: Option<&Labels>, announced: bool) -> NamingChoice {
+    let none = Labels::default();
+    let own = own.or_else(|| snapshot.get(proxy).map(|stored| &stored.labels)).unwrap_or(&none);
+    let mesh =
+        (!proxy.mesh.is_empty()).then(|| snapshot.get(&Key::global(Kind::Mesh, &proxy.mesh))).flatten();
+    let by_labels = NamingChoice::by_labels(own, mesh.map(|mesh| &mesh.labels));
+    by_labels.unwrap_or(NamingChoice::of_agent(announced))
+}
 
 #[cfg(test)]
 mod tests {

@@ -90,7 +90,7 @@ fn calls(
     watcher: &Watcher,
     clusters: &BTreeMap<String, u64>,
 ) -> Option<Vec<(Edge, u64)>> {
-    let called = watcher.called(&mut clusters.keys().map(String::as_str))?;
+    let called = watcher.called(mesh, &mut clusters.keys().map(String::as_str))?;
     let unknown = called.iter().filter(|destination| destination.is_none()).count();
     context.reports.observations.meter.unknown_names(u64::try_from(unknown).unwrap_or(u64::MAX));
     // The first identity in its certificate.

@@ -1,6 +1,6 @@
 //! The proxy at the other end of a discovery stream, and its authentication.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use plan::{AdminTarget, CertificateFiles, ProxyKind, ProxyTraits, Redirection};
 use resources::{Draft, Key, Kind};
@@ -23,6 +23,8 @@ pub struct IdentifiedProxy {
     pub metadata: Value,
     /// The Dataplane, ZoneIngress or ZoneEgress it brought along; `None` when an operator stored it before.
     pub own_dataplane: Option<Draft>,
+    /// Time for which its Envoy keeps the connections of a listener that was replaced, if its agent tells.
+    pub drain_time: Option<Duration>,
 }
 
 impl IdentifiedProxy {
@@ -55,7 +57,9 @@ impl IdentifiedProxy {
             let text = format!("the proxy calls itself {node_id:?}, but its {expected} is {}", draft.key);
             return Err(Status::invalid_argument(text));
         }
-        Ok(IdentifiedProxy { traits, metadata, own_dataplane })
+        let drain_time =
+            text(bootstrap::DRAIN_TIME).and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+        Ok(IdentifiedProxy { traits, metadata, own_dataplane, drain_time })
     }
 
     /// Checks the token against the Dataplane the proxy wants to be: the one it brings along, and the stored one of

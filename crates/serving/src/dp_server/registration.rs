@@ -18,13 +18,14 @@ use resources::{
         dataplane::{Dataplane, Inbound, InboundState},
         dataplane_insight::{CertificateStatus, DataplaneInsight, DiscoveryStatus},
     },
+    naming::NamingChoice,
 };
 use store::{Error, Snapshot, Write};
 use tokio::time::Instant;
 use tonic::Status;
 
 use super::{
-    ATTEMPTS, CATCH_UP, ProxyContext, credentials::Credentials, drain::without_ready_inbounds, hds,
+    ATTEMPTS, CATCH_UP, ProxyContext, credentials::Credentials, drain::without_ready_inbounds, features, hds,
     proxy::IdentifiedProxy, zone_proxy,
 };
 
@@ -59,6 +60,9 @@ impl Registration {
         let metadata = proxy.metadata.take();
         let connection = ProxyConnection::begin(proxy.key(), context.instance.clone(), &metadata);
         drop(metadata);
+        let own = proxy.own_dataplane.as_ref().map(|draft| &draft.labels);
+        let stored = context.registrar.store().snapshot().map_err(unavailable)?;
+        connection.named(features::naming(&stored, &proxy.key(), own, proxy.traits.unified_naming));
         let announced = Mutex::default();
         let registration = Registration { context, proxy, credentials, connection, announced };
         for _ in 0..ATTEMPTS {
@@ -200,6 +204,13 @@ impl Registration {
     pub fn report(&self, status: DiscoveryStatus) {
         self.connection.report(status);
         self.context.reports.insights.soon(&self.connection);
+    }
+
+    /// The names that the proxy is given in Envoy.
+    pub fn report_naming(&self, naming: NamingChoice) {
+        if self.connection.named(naming) {
+            self.context.reports.insights.soon(&self.connection);
+        }
     }
 
     /// The certificate the proxy is given, or that it needs none. Others wait for servers to have one.

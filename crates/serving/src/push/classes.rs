@@ -200,10 +200,14 @@ impl Member {
 
     /// Destinations that clusters of the class lead to, by their names in statistics. `None` while the class has no
     /// plan, and for zone proxies, whose agents report no calls.
-    pub(super) fn called(&self, names: &mut dyn Iterator<Item = &str>) -> Option<Vec<Option<DestinationId>>> {
+    pub(super) fn called(
+        &self,
+        mesh: &MeshSnapshot,
+        names: &mut dyn Iterator<Item = &str>,
+    ) -> Option<Vec<Option<DestinationId>>> {
         let scheme = NamingScheme::chosen(self.cell.sidecar()?.unified_naming);
         let mut state = lock(&self.cell.state);
-        let called = state.called(scheme)?;
+        let called = state.called(mesh, scheme)?;
         Some(names.map(|name| called.get(name).cloned()).collect())
     }
 
@@ -317,17 +321,26 @@ impl ClassCell {
 }
 
 impl ClassState {
-    fn called(&mut self, names: NamingScheme) -> Option<&HashMap<Arc<str>, DestinationId>> {
+    /// A proxy whose names have just been switched reports what it counted under the others, so both are known.
+    fn called(
+        &mut self,
+        mesh: &MeshSnapshot,
+        names: NamingScheme,
+    ) -> Option<&HashMap<Arc<str>, DestinationId>> {
         if self.parts.is_empty() {
             return None;
         }
         let parts = &self.parts;
         Some(self.called.get_or_insert_with(|| {
+            let switched = parts.clusters().filter_map(|(id, _)| {
+                let (cluster, stats) = names.other().backend(mesh.destinations.get(id)?);
+                Some((Arc::from(stats.unwrap_or(cluster)), id.clone()))
+            });
             let called = parts.clusters().map(|(id, cluster)| {
                 let stats = names.other_in_stats(id, cluster);
                 (stats.map_or_else(|| cluster.clone(), Arc::from), id.clone())
             });
-            called.collect()
+            switched.chain(called).collect()
         }))
     }
 }

@@ -5,7 +5,7 @@
 //! deliveries under way, which costs the logarithm of their number.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -41,6 +41,14 @@ pub struct StreamMetrics {
     delivering: Mutex<BTreeSet<(Instant, u64)>>,
     pub(super) rejecting: Gauge,
     expiries: Mutex<BTreeSet<(Timestamp, u64)>>,
+    naming: Mutex<BTreeMap<NamedProxies, u64>>,
+}
+
+/// Proxies of a mesh whose names in Envoy are alike; zone proxies are of no mesh.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedProxies {
+    pub mesh: Arc<str>,
+    pub unified: bool,
 }
 
 impl Default for StreamMetrics {
@@ -55,6 +63,7 @@ impl Default for StreamMetrics {
             delivering: Mutex::default(),
             rejecting: Gauge::default(),
             expiries: Mutex::default(),
+            naming: Mutex::default(),
         }
     }
 }
@@ -110,6 +119,24 @@ impl StreamMetrics {
         lock(&self.delivering).first().map_or(Duration::ZERO, |(changed_at, _)| changed_at.elapsed())
     }
 
+    /// Number of connected proxies of each mesh with either names.
+    pub(super) fn naming(&self) -> BTreeMap<NamedProxies, u64> {
+        lock(&self.naming).clone()
+    }
+
+    /// Counts a proxy where it is now, and no longer where it was.
+    fn named(&self, before: Option<&NamedProxies>, now: Option<&NamedProxies>) {
+        let mut naming = lock(&self.naming);
+        if let Some(now) = now {
+            *naming.entry(now.clone()).or_default() += 1;
+        }
+        let Some(before) = before else { return };
+        match naming.get_mut(before) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(naming.remove(before)),
+        }
+    }
+
     /// Time at which the first certificate of a connected proxy expires.
     pub fn soonest_expiry(&self) -> Option<Timestamp> {
         lock(&self.expiries).first().map(|(expires, _)| *expires)
@@ -127,11 +154,31 @@ pub struct Delivery {
     underway: Option<Instant>,
     rejecting: bool,
     expires: Option<Timestamp>,
+    mesh: Arc<str>,
+    named: Option<NamedProxies>,
 }
 
 impl Delivery {
-    pub(super) fn new(meter: Arc<StreamMetrics>, id: u64) -> Delivery {
-        Delivery { meter, id, changed_at: None, underway: None, rejecting: false, expires: None }
+    pub(super) fn new(meter: Arc<StreamMetrics>, id: u64, mesh: Arc<str>) -> Delivery {
+        Delivery {
+            meter,
+            id,
+            changed_at: None,
+            underway: None,
+            rejecting: false,
+            expires: None,
+            mesh,
+            named: None,
+        }
+    }
+
+    /// The proxy is sent older or unified names.
+    pub fn names(&mut self, unified: bool) {
+        if self.named.as_ref().is_none_or(|named| named.unified != unified) {
+            let now = NamedProxies { mesh: self.mesh.clone(), unified };
+            self.meter.named(self.named.as_ref(), Some(&now));
+            self.named = Some(now);
+        }
     }
 
     pub fn meter(&self) -> &StreamMetrics {
@@ -197,5 +244,6 @@ impl Drop for Delivery {
         self.end();
         self.look(&[]);
         self.certificate_expires(None);
+        self.meter.named(self.named.as_ref(), None);
     }
 }

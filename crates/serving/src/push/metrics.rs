@@ -6,6 +6,7 @@ use prometheus_client::{
     encoding::{EncodeMetric, MetricEncoder, NoLabelSet},
     metrics::MetricType,
 };
+use resources::naming::choice;
 use runtime::metrics::Metrics;
 use xds::Type;
 
@@ -28,6 +29,8 @@ pub fn register(push: &Arc<Push>, metrics: &Metrics) {
     );
     let help = "Sidecars connected to this control plane, by mesh";
     metrics.register("xds_mesh_proxies_connected", help, of(MetricKind::ConnectedByMesh));
+    let help = "Connected proxies by mesh and by their names in Envoy, legacy or unified; zone proxies have an empty mesh";
+    metrics.register("xds_proxies_naming", help, of(MetricKind::Naming));
     let help = "Classes of connected proxies that share their outbounds; each is planned once";
     metrics.register("xds_proxy_classes", help, of(MetricKind::Classes));
     register_streams(push, metrics, of);
@@ -73,6 +76,7 @@ enum MetricKind {
     Woken,
     Connected,
     ConnectedByMesh,
+    Naming,
     Classes,
     Responses,
     Answers,
@@ -103,6 +107,10 @@ impl EncodeMetric for Reading {
                     encoder.encode_family(&[("mesh", &*mesh)])?.encode_gauge(&count)
                 })
             }
+            MetricKind::Naming => self.push.meter().naming().into_iter().try_for_each(|(named, count)| {
+                let labels = [("mesh", &*named.mesh), ("scheme", choice::scheme(named.unified))];
+                encoder.encode_family(&labels)?.encode_gauge(&count)
+            }),
             MetricKind::Responses => Type::ALL.into_iter().try_for_each(|kind| {
                 let count = self.push.meter().responses(kind);
                 encoder.encode_family(&[("type_url", kind.url())])?.encode_gauge(&count)
@@ -134,6 +142,7 @@ impl EncodeMetric for Reading {
             MetricKind::Responses | MetricKind::Answers => MetricType::Unknown,
             MetricKind::Connected
             | MetricKind::ConnectedByMesh
+            | MetricKind::Naming
             | MetricKind::Classes
             | MetricKind::Delivering
             | MetricKind::OldestDelivery

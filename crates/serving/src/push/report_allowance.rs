@@ -38,7 +38,8 @@ mod tests {
         let begin = Instant::now();
         let at_once = (0..100).filter(|_| allowance.take(begin)).count();
         assert_eq!(at_once, 10);
-        let paced = (1..100u32).filter(|second| allowance.take(begin + Duration::from_secs((*second).into())));
+        let paced =
+            (1..100u32).filter(|second| allowance.take(begin + Duration::from_secs((*second).into())));
         assert_eq!(paced.count(), 99);
     }
 }

@@ -13,10 +13,10 @@ use contract::sync::ProxySyncState as SyncState;
 use envoy::ClassPart;
 use jiff::Timestamp;
 use plan::{
-    Admin, AdminTls, Applying, Calls, Class, Finding, JointResource, OwnPlan, OwnSidecar, ProxyClass,
-    ProxyKind, ProxyTraits, ZoneClass, ZoneProxy, ZoneProxyKind,
+    Admin, AdminTls, Applying, Calls, Class, Finding, JointResource, NamingScheme, OwnPlan, OwnSidecar,
+    ProxyClass, ProxyKind, ProxyTraits, ZoneClass, ZoneProxy, ZoneProxyKind,
 };
-use resources::{Resource, Spec, kinds::dataplane::Dataplane};
+use resources::{Resource, Spec, kinds::dataplane::Dataplane, naming::NamingChoice};
 use tokio::{sync::Notify, time::Instant};
 use topology::{ClientClass, DestinationId, MeshSnapshot};
 use xds::{Layer, Target};
@@ -142,8 +142,12 @@ impl Watcher {
     }
 
     /// Destinations that its clusters lead to, by their names in statistics; `None` while it has no plan.
-    pub fn called(&self, names: &mut dyn Iterator<Item = &str>) -> Option<Vec<Option<DestinationId>>> {
-        lock(&self.class).clone()?.called(names)
+    pub fn called(
+        &self,
+        mesh: &MeshSnapshot,
+        names: &mut dyn Iterator<Item = &str>,
+    ) -> Option<Vec<Option<DestinationId>>> {
+        lock(&self.class).clone()?.called(mesh, names)
     }
 
     /// Destinations that its clusters lead to whatever permissions say; `None` while it has no plan.
@@ -184,7 +188,7 @@ impl Watcher {
 
     /// Contribution of its stream to the metrics.
     pub fn delivery(&self) -> Delivery {
-        Delivery::new(self.meter.clone(), self.id)
+        Delivery::new(self.meter.clone(), self.id, self.traits.mesh.clone())
     }
 
     /// Looks at where its stream stands after an event, with secrets as of their given change.
@@ -269,6 +273,8 @@ pub struct Current {
     pub target: Target,
     /// The Dataplane, ZoneIngress or ZoneEgress it was made from.
     pub dataplane: Arc<Resource>,
+    /// The names in it, and the place that sets them.
+    pub naming: NamingChoice,
     /// Secrets by which it acts in its own mesh; `None` while mTLS is off.
     own_secrets: Option<MeshSecrets>,
     /// Secrets by which its class acts in meshes.
@@ -345,7 +351,7 @@ impl Connected {
         let no_plan = |error: &plan::Error| {
             tracing::debug!(mesh = &*traits.mesh, name = &*traits.name, %error, "no configuration");
         };
-        let PlannedProxy { mut own, class, resource } = planned.inspect_err(no_plan).ok()?;
+        let PlannedProxy { naming, mut own, class, resource } = planned.inspect_err(no_plan).ok()?;
         self.push.give_admin_tls(&self.watcher, own.admin_mut());
         self.join(class);
         let (resources, unpatched) = self.push.encoder.own(&own);
@@ -353,6 +359,7 @@ impl Connected {
         Some(Current {
             target: Target { own: resources, shared: Arc::<Layer>::default() },
             dataplane: resource,
+            naming,
             own_secrets: names.map(|names| MeshSecrets { mesh: traits.mesh.clone(), names }),
             shared_secrets: Arc::default(),
             answers_at: own.addresses().into(),
@@ -368,6 +375,7 @@ impl Connected {
         let mesh = self.push.mesh(&self.watcher.traits.mesh)?;
         let planned = planned(&mesh, &self.watcher.traits, |dataplane| self.calls(dataplane));
         Some(planned.map(|(own, class, resource)| PlannedProxy {
+            naming: class.applying.names(&self.watcher.traits),
             own: OwnPlan::Sidecar(Box::new(own)),
             class: ProxyClass::Sidecar(Box::new(class)),
             resource,
@@ -380,8 +388,9 @@ impl Connected {
         let state = self.push.last.state.load();
         let stored = state.global(&traits.key())?;
         Some(ZoneProxy::plan(stored, &self.push.standpoint.zone, traits).map(|own| PlannedProxy {
+            naming: NamingScheme::choice_of_zone_proxy(stored, traits),
             own: OwnPlan::Zone(Box::new(own)),
-            class: ProxyClass::Zone(ZoneClass::of(kind, traits)),
+            class: ProxyClass::Zone(ZoneClass::of(kind, stored, traits)),
             resource: stored.clone(),
         }))
     }
@@ -446,6 +455,7 @@ impl Connected {
 
 /// Plan of a proxy's own part, its class, and the resource that both were made from.
 struct PlannedProxy {
+    naming: NamingChoice,
     own: OwnPlan,
     class: ProxyClass,
     resource: Arc<Resource>,

@@ -117,6 +117,89 @@ fn an_egress_enforces_permissions_and_zone_proxies_are_inspected() {
     assert_eq!(answered_by(web, 10001), "backend-west");
 
     all_tell(&federation, [&gate, &exit]);
+    let places = [("west", "zoneingresses/gate-west", &gate), ("east", "zoneegresses/exit-east", &exit)];
+    for (scheme, label) in [("unified", ""), ("legacy", "disabled"), ("unified", "enabled")] {
+        for (zone, path, proxy) in places {
+            if !label.is_empty() {
+                label_names(federation.zone(zone), path, label);
+            }
+            has_layout(federation.zone(zone), path, proxy, scheme);
+        }
+        assert_eq!(answered_by(web, 10001), "backend-west");
+        assert_eq!(answered_by(cron, 10002), "outside");
+    }
+    let shown = |world: &World, path: &str| -> Value {
+        let mut layout: Value = serde_json::from_str(&text(world, &format!("{path}/_layout"))).unwrap();
+        ["kri", "labels", "revision"].iter().for_each(|field| layout[field] = Value::Null);
+        layout
+    };
+    let on_global = format!("/zoneingresses/{}", hashed_name("", "gate-west", Some("west"), None));
+    let in_zone = shown(federation.zone("west"), "/zoneingresses/gate-west");
+    assert_eq!(shown(&federation.global, &on_global), in_zone, "a global control plane asks the zone");
+}
+
+fn label_names(world: &World, path: &str, value: &str) {
+    let mut stored: Value = serde_json::from_str(&text(world, &format!("/{path}"))).unwrap();
+    stored["labels"]["features.kuma.io/unified-proxy-resources-and-stats-naming"] = json!(value);
+    world.put(&format!("/{path}"), &stored);
+}
+
+/// Compares the layout of a zone proxy with what its Envoy runs.
+fn has_layout(world: &World, path: &str, proxy: &RunningProxy, scheme: &str) {
+    let mut last = String::new();
+    eventually(&format!("the layout of {path} with {scheme} names in Envoy"), || {
+        let layout: Value = serde_json::from_str(&text(world, &format!("/{path}/_layout"))).unwrap();
+        let compared = compare(&layout, proxy, scheme);
+        last = format!("{compared:?}\n{layout:#}");
+        compared.is_ok()
+    })
+    .unwrap_or_else(|error| panic!("{error}: {last}"));
+}
+
+fn compare(layout: &Value, proxy: &RunningProxy, scheme: &str) -> Result<(), String> {
+    let ask = |question: &str| proxy.admin(question).map_err(|error| error.to_string());
+    let dump: Value = serde_json::from_str(&ask("/config_dump")?).map_err(|error| error.to_string())?;
+    let stats = ask("/stats")?;
+    let all = |field: &str, name: &str| -> Vec<Value> {
+        let configs = dump["configs"].as_array().into_iter().flatten();
+        let listed = configs.filter_map(|config| config[field].as_array()).flatten();
+        listed.map(|item| item[name].clone()).collect()
+    };
+    let is = |holds: bool, what: String| if holds { Ok(()) } else { Err(what) };
+    let listener = &layout["listener"]["proxyResourceName"];
+    is(layout["naming"] == scheme, format!("not {scheme}"))?;
+    let listeners = all("dynamic_listeners", "name");
+    is(listeners.contains(listener), format!("{listener} is not in {listeners:?}"))?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let in_stats = |name: String| is(stats.contains(&format!("{name}: ")), format!("no statistic {name}"));
+    in_stats(format!("listener.{}.downstream_cx_total", text(&layout["listener"]["stats"])))?;
+    let of_destinations: Vec<Value> = layout["destinations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|it| it["proxyResourceName"].clone())
+        .collect();
+    let internal = ["system_", "kuma:"];
+    let clusters =
+        all("dynamic_active_clusters", "cluster").into_iter().map(|cluster| cluster["name"].clone());
+    let mut led: Vec<Value> =
+        clusters.filter(|name| !internal.iter().any(|of| text(name).starts_with(of))).collect();
+    led.sort_by_key(&text);
+    let mut listed = of_destinations;
+    listed.sort_by_key(&text);
+    is(led == listed && !led.is_empty(), format!("Envoy has {led:?}, the layout {listed:?}"))?;
+    let configured = dump.to_string();
+    for destination in layout["destinations"].as_array().into_iter().flatten() {
+        let parts = &destination["proxyResources"];
+        is(parts["listener"] == *listener, "another listener".to_owned())?;
+        in_stats(format!("cluster.{}.upstream_cx_total", text(&parts["stats"]["cluster"])))?;
+        let filter = format!("\"stat_prefix\":{}", parts["stats"]["filter"]);
+        is(configured.contains(&filter), format!("no {filter}"))?;
+        for name in destination["serverNames"].as_array().into_iter().flatten() {
+            is(configured.contains(&text(name).to_lowercase()), format!("no chain for {name}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Asks for what the ingress of `west` and the egress of `east` say, wherever that can be asked.

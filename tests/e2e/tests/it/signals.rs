@@ -127,7 +127,8 @@ fn calls_that_permissions_deny_are_denied_on_both_sides() {
     let deny = serde_json::json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "nobody",
         "spec": {"rules": [{"default": {"deny": [{"spiffeID": {"type": "Prefix", "value": "spiffe://"}}]}}]}});
     world.put("/meshes/default/meshtrafficpermissions/nobody", &deny);
-    eventually("calls to be denied", || call(address, 10001).is_ok_and(|answer| answer.status == 403)).unwrap();
+    eventually("calls to be denied", || call(address, 10001).is_ok_and(|answer| answer.status == 403))
+        .unwrap();
     let traffic = wait_for(&world, "web", |traffic| count(traffic, "denied") > 0);
     assert!(traffic["success"].as_f64().unwrap() < 1.0, "{traffic}");
     let denied = || {

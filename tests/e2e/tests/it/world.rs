@@ -138,7 +138,8 @@ pub fn answered_by(address: Ipv4Addr, port: u16) -> String {
     last
 }
 
-struct StopWhenDropped<'s>(&'s AtomicBool);
+/// Stops load when a test panics.
+pub struct StopWhenDropped<'s>(pub &'s AtomicBool);
 
 impl Drop for StopWhenDropped<'_> {
     fn drop(&mut self) {

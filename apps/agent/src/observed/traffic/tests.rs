@@ -75,7 +75,8 @@ fn requests_answers_and_latencies_are_those_of_the_cluster_alone() {
     };
     assert_eq!(kv, expect);
     let db = counted(traffic.outbounds.get("default_db___msvc_5432").unwrap());
-    let expect = TrafficCounts { requests: 7, connections: 9, connect_failures: 2, ..TrafficCounts::default() };
+    let expect =
+        TrafficCounts { requests: 7, connections: 9, connect_failures: 2, ..TrafficCounts::default() };
     assert_eq!(db, expect);
     assert_eq!(traffic.outbounds.len(), 2, "{:?}", traffic.outbounds.keys());
 }
@@ -122,7 +123,8 @@ fn calls_of_a_time_without_control_plane_are_not_those_of_now() {
 
 #[test]
 fn where_there_is_no_room_for_all_each_has_its_turn() {
-    let text: String = (0..6_000).map(|i| format!("cluster.service-{i:0>150}.upstream_rq_total: 1\n")).collect();
+    let text: String =
+        (0..6_000).map(|i| format!("cluster.service-{i:0>150}.upstream_rq_total: 1\n")).collect();
     let mut reported = ReportedTraffic::default();
     let mut seen = BTreeSet::new();
     for turn in 0..3 {

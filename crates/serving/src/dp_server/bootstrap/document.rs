@@ -9,11 +9,11 @@ use resources::{
     Draft,
     kinds::dataplane::{Dataplane, GatewayType},
     labels,
-    naming::socket,
+    naming::{NamingChoice, socket},
 };
 use serde_json::{Map, Value, json};
 
-use super::{COUNTED, Params};
+use super::{COUNTED, DRAIN_TIME, Params};
 use crate::{dp_server::features, push::ProxyAddress};
 
 const ADMIN_SOCKET: &str = "kuma-envoy-admin";
@@ -24,9 +24,8 @@ pub fn bootstrap(
     request: &BootstrapRequest,
     (dataplane, kind): (&Draft, ProxyKind),
     control_plane: ControlPlaneAddress,
-    counted: Option<&Counting>,
+    (naming, counted): (NamingChoice, Option<&Counting>),
 ) -> Bootstrap {
-    let unified = features::unified_naming(request.features.iter().map(String::as_str));
     let has = |wanted: &str| request.features.iter().any(|feature| feature == wanted);
     let admin = AdminInterface::of(params, request, dataplane);
     let mut metadata = metadata(params, request, kind, admin.as_ref());
@@ -45,7 +44,7 @@ pub fn bootstrap(
         token: token(params, request),
         admin: admin.map(|admin| admin.configured(params, request)),
         access_log_socket: socket::access_log(&request.workdir, &request.name, &request.mesh),
-        names: if unified { ClusterNames::UNIFIED } else { ClusterNames::LEGACY },
+        names: if naming.unified { ClusterNames::UNIFIED } else { ClusterNames::LEGACY },
         health_discovery: params.health_discovery && !kind.is_of_zone(),
         counted: counted.cloned(),
         // An agent that does not say so shows what Envoy says.
@@ -180,6 +179,9 @@ fn metadata(
     put("metricsKeyPath", request.metrics_resources.key_path.as_str().into());
     put("systemCaPath", request.system_ca_path.as_str().into());
     put("spireAgent.socketPath", request.spire_resources.socket_path.as_str().into());
+    if let Some(seconds) = request.drain_time_seconds {
+        put(DRAIN_TIME, seconds.to_string().into());
+    }
     put("ipv6Enabled", request.ipv6_enabled.unwrap_or(true).into());
     out
 }

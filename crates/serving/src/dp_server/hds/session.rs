@@ -16,6 +16,7 @@ use tonic::{Code, Status};
 use super::{Hds, ProxyContext, Subscription, checks};
 use crate::dp_server::{
     credentials::Credentials,
+    features,
     grpc::{self, OpenedStream, Outgoing},
     proxy::{self, IdentifiedProxy},
     renewal,
@@ -104,7 +105,9 @@ impl Session {
         let proxy = IdentifiedProxy::identify(&node.id, json!({}))?;
         let told = xds::identify::metadata(&node).to_json();
         let traits = proxy::traits(&proxy.traits.mesh, &proxy.traits.name, &told);
-        let names = if traits.unified_naming { NamingScheme::Unified } else { NamingScheme::Legacy };
+        // As long as the stream lives: Envoy makes clusters of health checks apart from those that discovery gives it.
+        let snapshot = context.registrar.store().snapshot().map_err(unavailable)?;
+        let names = NamingScheme::of(features::naming(&snapshot, &traits.key(), None, traits.unified_naming));
         let has_admin = !matches!(traits.admin_target, AdminTarget::Port(_, 0));
         Ok(Session {
             context,

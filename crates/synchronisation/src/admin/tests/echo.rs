@@ -13,7 +13,7 @@ use contract::{
     access::Access,
     graph::AccessGraph,
     hostnames::HostnameList,
-    layout::ProxyLayout,
+    layout::{ProxyLayout, ZoneProxyLayout},
     logging::ProxyLogLevels,
     observed::{ObservedCall, ObservedCalls, ReportingProxies},
     policies::{PolicyList, RouteList},
@@ -88,6 +88,9 @@ impl Inspect for Echo {
             "large" => Ok(ProxyLayout { kri: "a".repeat(LIMIT), ..ProxyLayout::default() }),
             _ => Err(InspectError::Missing(proxy.clone())),
         }
+    }
+    async fn zone_layout(&self, _: &Key) -> Result<ZoneProxyLayout, InspectError> {
+        unsupported()
     }
     async fn sync(&self, _: &Key) -> Result<ProxySyncState, InspectError> {
         unsupported()
