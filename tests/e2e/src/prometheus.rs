@@ -40,7 +40,8 @@ impl Prometheus {
         Prometheus::configured(json!({"scrape_configs": [job], "rule_files": [rules]}))
     }
 
-    fn configured(mut config: Value) -> anyhow::Result<Prometheus> {
+    /// Scrapes and evaluates what a configuration says, every second.
+    pub fn configured(mut config: Value) -> anyhow::Result<Prometheus> {
         let address = own_address();
         let folder = tempfile::tempdir()?;
         // A document in JSON is one in YAML.
