@@ -31,8 +31,6 @@ const DID_NOT_HAPPEN: &[(&str, &str)] = &[
     ("Connections that fail", "all proxies are there"),
     ("Rejected configuration", "no configuration is wrong"),
     ("Rejections by type", "no configuration is wrong"),
-    ("Policies that miss what they are meant for", "no policy does"),
-    ("Findings", "there may be none"),
     ("Writes that fail", "the store works"),
     ("Failed authentications", "all tokens are good"),
     ("Rejected connections and streams of proxies", "no limit was reached"),

@@ -69,6 +69,13 @@ fn retry() -> Value {
         "http": {"numRetries": 1, "retryOn": ["5xx"], "backOff": {"baseInterval": "1ms"}}}}]}})
 }
 
+/// A policy for proxies that are not there: a finding.
+fn useless() -> Value {
+    json!({"type": "MeshTimeout", "mesh": "default", "name": "useless", "labels": {"kuma.io/origin": "zone"},
+        "spec": {"targetRef": {"kind": "Dataplane", "labels": {"app": "absent"}},
+            "to": [{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "9s"}}]}})
+}
+
 fn reference(service: &str, port: u16) -> Value {
     json!({"backendRef": {"kind": "MeshService", "name": service, "port": port}})
 }
@@ -96,6 +103,7 @@ impl Fleet {
                 federation.arrives(zone, &format!("/meshes/default/{path}/{known}"));
             }
         }
+        federation.zone("east").put("/meshes/default/meshtimeouts/useless", &useless());
         let apps = own_address();
         let running = [("app", "http", 9001), ("ledger", "grpc", 9002), ("line", "tcp", 9003)]
             .map(|(name, protocol, port)| Service::start(name, protocol, (apps, port).into()).unwrap());
