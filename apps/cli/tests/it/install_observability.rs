@@ -261,7 +261,9 @@ fn files_are_what_prometheus_and_grafana_of_a_machine_read() {
         documents(&found["grafana/provisioning/datasources/kuma.yaml"])[0]["datasources"][0]["isDefault"]
             == true
     );
-    assert_eq!(documents(&found["loki/loki.yaml"])[0]["auth_enabled"], false);
+    let loki = documents(&found["loki/loki.yaml"]).remove(0);
+    assert_eq!(loki["common"]["path_prefix"], "/var/lib/loki");
+    assert_eq!(loki["auth_enabled"], false);
 
     // A second time changes nothing; what someone has changed is kept.
     install(&target).ok();

@@ -114,7 +114,7 @@ fn loki() -> Service<'static> {
         ports: &["3100:3100"],
         scratch: &[DATA, "/tmp"],
         user: "10001:10001",
-        files: vec![file("loki", path, &configuration::loki())],
+        files: vec![file("loki", path, &configuration::loki(DATA))],
     }
 }
 

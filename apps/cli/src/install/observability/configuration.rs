@@ -114,17 +114,20 @@ pub fn dashboard_provider(folder: &str) -> String {
     }]}))
 }
 
-pub fn loki() -> String {
+/// Configuration of Loki, which keeps its data in a folder.
+pub fn loki(data: &str) -> String {
     output::yaml(&json!({
         "auth_enabled": false,
         "analytics": {"reporting_enabled": false},
         "server": {"http_listen_port": 3100},
         "common": {
-            "path_prefix": DATA,
+            "path_prefix": data,
+            // It is alone, and a machine may have no address that it would find by itself.
+            "instance_addr": "127.0.0.1",
             "replication_factor": 1,
             "ring": {"kvstore": {"store": "inmemory"}},
             "storage": {"filesystem": {
-                "chunks_directory": format!("{DATA}/chunks"), "rules_directory": format!("{DATA}/rules"),
+                "chunks_directory": format!("{data}/chunks"), "rules_directory": format!("{data}/rules"),
             }},
         },
         "schema_config": {"configs": [{
@@ -133,7 +136,7 @@ pub fn loki() -> String {
         }]},
         "limits_config": {"retention_period": "72h", "allow_structured_metadata": true},
         "compactor": {
-            "working_directory": format!("{DATA}/compactor"),
+            "working_directory": format!("{data}/compactor"),
             "retention_enabled": true,
             "delete_request_store": "filesystem",
         },

@@ -11,6 +11,9 @@ use crate::{
     terminal,
 };
 
+/// Folder of Loki's packages for its data.
+const LOKI_DATA: &str = "/var/lib/loki";
+
 /// A file below the folder.
 struct Written {
     path: String,
@@ -80,7 +83,7 @@ fn all(plan: &Plan, home: &Path, dashboards_only: bool) -> Vec<Written> {
         files.push(written(format!("{provisioning}/dashboards/kuma.yaml"), provider));
     }
     if plan.has(Component::Loki) {
-        files.push(written("loki/loki.yaml", configuration::loki()));
+        files.push(written("loki/loki.yaml", configuration::loki(LOKI_DATA)));
     }
     files
 }

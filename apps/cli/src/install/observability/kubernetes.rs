@@ -103,7 +103,7 @@ fn loki(plan: &Plan) -> Vec<Value> {
         memory: "1Gi",
     };
     let mut documents = vec![
-        part.config_map("loki", [("loki.yaml".to_owned(), configuration::loki())]),
+        part.config_map("loki", [("loki.yaml".to_owned(), configuration::loki(DATA))]),
         part.deployment(&container),
         part.service("loki", &PORTS),
     ];
