@@ -34,7 +34,7 @@ enum Command {
     /// Check layers, file lengths, links and words, without building anything.
     Tidy,
     /// Write the generated files again: reference pages, OpenAPI document and types made of it,
-    /// configuration defaults.
+    /// configuration defaults, dashboards and rules about traffic.
     Gen,
     /// Show a mesh at work: a control plane, two services, real Envoys, mutual TLS.
     Demo(demo::Options),

@@ -126,7 +126,8 @@ fn seed(chosen: Option<&OsStr>, explore: bool) -> Option<&'static str> {
 pub fn generate() -> anyhow::Result<()> {
     // The page of names is written from what a running Envoy says.
     let envoy = envoy::install(Install::Allowed)?;
-    let packages = ["api", "envoy", "kuma-cp", "kuma-dp", "kumactl"].map(|name| ["--package", name]);
+    let packages =
+        ["api", "dashboards", "envoy", "kuma-cp", "kuma-dp", "kumactl"].map(|name| ["--package", name]);
     run::step(
         "generated files",
         run::cargo()

@@ -125,6 +125,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "kumactl install transparent-proxy --exclude-inbound-ports 22 --dry-run",
         ],
     ),
+    (
+        "install observability",
+        &[
+            "kumactl install observability | kubectl apply -f -",
+            "kumactl install observability --target files /etc/kuma-observability",
+            "kumactl install observability --target compose > compose.yaml",
+            "kumactl install observability --dashboards-only --namespace monitoring | kubectl apply -f -",
+        ],
+    ),
     ("uninstall", &["kumactl uninstall transparent-proxy"]),
     ("uninstall transparent-proxy", &["kumactl uninstall transparent-proxy --dry-run"]),
     ("stat", &["kumactl stat services", "kumactl stat edges --server backend --window 15m"]),

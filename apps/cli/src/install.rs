@@ -1,6 +1,7 @@
-//! `kumactl install` and `kumactl uninstall`: the firewall rules of transparent proxying.
+//! `kumactl install` and `kumactl uninstall`: the firewall rules of transparent proxying, and what observes a mesh.
 
 mod flags;
+mod observability;
 
 use std::path::Path;
 
@@ -17,6 +18,7 @@ use crate::{
 #[derive(Debug, Subcommand)]
 pub enum Install {
     TransparentProxy(Box<InstallTransparentProxy>),
+    Observability(Box<observability::InstallObservability>),
 }
 
 /// Redirect the traffic of this machine through its proxy with iptables rules
@@ -124,8 +126,10 @@ fn read(source: &str) -> Result<(String, String)> {
 
 impl Install {
     pub fn run(&self) -> Result<()> {
-        let Install::TransparentProxy(install) = self;
-        install.run()
+        match self {
+            Install::TransparentProxy(install) => install.run(),
+            Install::Observability(install) => install.run(),
+        }
     }
 }
 

@@ -40,7 +40,8 @@ impl Prometheus {
         Prometheus::configured(json!({"scrape_configs": [job], "rule_files": [rules]}))
     }
 
-    fn configured(mut config: Value) -> anyhow::Result<Prometheus> {
+    /// Scrapes and evaluates what a configuration says, every second.
+    pub fn configured(mut config: Value) -> anyhow::Result<Prometheus> {
         // A document in JSON is one in YAML.
         config["global"] = json!({"scrape_interval": "1s", "evaluation_interval": "1s"});
         Prometheus::with_file(&config.to_string())

@@ -28,6 +28,7 @@ mod inspect;
 mod inspect_dataplane;
 mod inspect_zone_proxies;
 mod install;
+mod install_observability;
 mod migrate;
 mod migrate_permissions;
 mod names;

@@ -6,6 +6,7 @@ mod bad_input;
 mod certificates;
 mod control_planes;
 mod crash;
+mod dashboards;
 mod demo;
 mod departures;
 mod dist;
