@@ -125,8 +125,8 @@ pub fn open(call: &Call) -> Result<Response, Error> {
 fn admit(call: &Call) -> Result<Watching, Error> {
     let settings = &call.context.settings;
     let peer = call.parts.extensions.get::<Peer>().map(|peer| peer.addr.ip());
-    let limits = (settings.max_event_streams, settings.max_event_streams_per_peer);
-    let admitted = call.context.gates.follow_events(peer, limits.0, limits.1);
+    let most_per_peer = settings.max_event_streams_per_peer;
+    let admitted = call.context.gates.follow_events(peer, settings.max_event_streams, most_per_peer);
     admitted.inspect_err(|_| call.context.metrics.event_stream_ended("refused"))
 }
 
