@@ -12,7 +12,7 @@ use super::{AccessRule, Answer, AuditedAction, Handler, Parameter, Route, Schema
 use crate::{access, backup, describe, insight, inspect, kri};
 
 pub fn rows() -> impl Iterator<Item = Route> {
-    descriptions().into_iter().chain(contents())
+    descriptions().into_iter().chain(contents()).chain(lookups())
 }
 
 fn descriptions() -> [Route; 3] {
@@ -56,7 +56,7 @@ fn descriptions() -> [Route; 3] {
     ]
 }
 
-fn contents() -> [Route; 7] {
+fn contents() -> [Route; 5] {
     [
         Route {
             method: Method::GET,
@@ -118,6 +118,11 @@ fn contents() -> [Route; 7] {
             answer: Answer::json::<GlobalInsights>(),
             handler: Handler::at_once(insight::global_insights),
         },
+    ]
+}
+
+fn lookups() -> [Route; 2] {
+    [
         Route {
             method: Method::GET,
             path: "/prometheus/targets".into(),
