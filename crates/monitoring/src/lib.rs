@@ -8,8 +8,8 @@
 //!
 //! [`target`] makes the targets of one Dataplane, a pure function of the mesh. [`mesh`] keeps those of a mesh and looks
 //! again only at Dataplanes that a change concerns; [`zone_proxies`] keeps those of zone proxies, which are in no mesh.
-//! [`catalog`] is what everybody is answered from: its pages are
-//! written when they are first asked for, once, and their versions are made of their content.
+//! [`catalog`] is what clients are answered from: its pages are written when they are first asked for, once, and their
+//! versions are made of their content.
 //!
 //! Invariant: a change that alters no target, mesh or client makes no new catalog, so it wakes no poll; one that alters
 //! other targets than those asked for changes no version.

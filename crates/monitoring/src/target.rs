@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn of_tags_that_become_one_name_the_first_stays_and_a_plural_is_no_other_tag() {
+    fn of_tags_that_become_one_name_the_first_stays() {
         let labels = labels_of(&[("a-b", &["3"]), ("a.b", &["2"]), ("a_b", &["1"]), ("a_bs", &["own"])]);
         assert_eq!(labels["a_b"], "3");
         assert_eq!(labels["a_bs"], "own");

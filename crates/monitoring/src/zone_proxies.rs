@@ -44,7 +44,11 @@ impl ZoneTargets {
                 stored.chain(self.0.keys().cloned()).collect()
             }
         };
-        proxies.into_iter().fold(false, |changed, proxy| self.examine(snapshot, proxy) || changed)
+        let mut changed = false;
+        for proxy in proxies {
+            changed |= self.examine(snapshot, proxy);
+        }
+        changed
     }
 
     fn examine(&mut self, snapshot: &Snapshot, proxy: Key) -> bool {

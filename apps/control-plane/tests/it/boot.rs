@@ -271,7 +271,7 @@ async fn a_client_certificate_from_the_directory_makes_an_administrator() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prometheus_is_answered_over_tls_only_with_a_certificate_where_one_is_required() {
+async fn a_prometheus_needs_tls_and_a_certificate_where_they_are_required() {
     let directory = tempdir().unwrap();
     let clients = tempdir().unwrap();
     let names = ["prometheus".to_owned()];

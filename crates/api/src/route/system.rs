@@ -15,7 +15,7 @@ use super::{
 use crate::{access, backup, describe, events, insight, inspect, kri};
 
 pub fn rows() -> impl Iterator<Item = Route> {
-    descriptions().into_iter().chain(contents())
+    descriptions().into_iter().chain(contents()).chain(lookups())
 }
 
 fn descriptions() -> [Route; 3] {
@@ -59,7 +59,7 @@ fn descriptions() -> [Route; 3] {
     ]
 }
 
-fn contents() -> [Route; 7] {
+fn contents() -> [Route; 5] {
     [
         Route {
             method: Method::GET,
@@ -138,6 +138,11 @@ fn contents() -> [Route; 7] {
             answer: Answer::json::<GlobalInsights>(),
             handler: Handler::at_once(insight::global_insights),
         },
+    ]
+}
+
+fn lookups() -> [Route; 2] {
+    [
         Route {
             method: Method::GET,
             path: "/prometheus/targets".into(),

@@ -206,7 +206,7 @@ async fn what_no_prometheus_sends_is_refused_with_the_reason() {
         assert_eq!(answer.status.as_u16(), status, "{path}: {}", answer.body);
         assert!(answer.body.contains(says), "{}", answer.body);
     }
-    // The other spelling of the fields, and fields that nobody knows.
+    // The other spelling of the fields, and fields that are not known.
     let request = json!({"versionInfo": "", "typeUrl": "", "node": {"id": "x", "cluster": "y"}, "more": 1});
     assert_eq!(world.ask(PATH, request.to_string()).await.status, StatusCode::OK);
 }
