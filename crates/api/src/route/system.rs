@@ -59,7 +59,7 @@ fn descriptions() -> [Route; 3] {
     ]
 }
 
-fn contents() -> [Route; 5] {
+fn contents() -> [Route; 6] {
     [
         Route {
             method: Method::GET,

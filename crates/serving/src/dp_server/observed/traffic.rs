@@ -30,7 +30,7 @@ pub fn of_proxy(
         return None;
     }
     let class = ClientClass::of(mesh, dataplane);
-    let called = watcher.called(&mut report.outbounds.keys().map(String::as_str))?;
+    let called = watcher.called(mesh, &mut report.outbounds.keys().map(String::as_str))?;
     let mut unknown = called.iter().filter(|destination| destination.is_none()).count();
     let mut outbounds = Vec::new();
     for (destination, counts) in called.into_iter().zip(report.outbounds.values()) {
