@@ -27,6 +27,7 @@
 //! computes once, from the newest snapshot. Turns are handed out first come, first served, to as many
 //! proxies at a time as there are processors.
 
+mod agent_reports;
 mod classes;
 mod holds;
 pub mod meter;
@@ -36,7 +37,6 @@ mod progress;
 mod proxy_findings;
 mod readers;
 mod refusals;
-mod report_allowance;
 mod secrets;
 mod watcher;
 mod zone_acks;
@@ -383,7 +383,7 @@ impl Push {
     /// Number of connected sidecars of a mesh, and of those among them that reported their calls.
     pub fn reporting(&self, mesh: &str) -> (usize, usize) {
         let readers = self.readers();
-        let reporting = readers.sidecars(mesh).filter(|watcher| watcher.has_reported()).count();
+        let reporting = readers.sidecars(mesh).filter(|watcher| watcher.reports.any()).count();
         (readers.sidecars(mesh).count(), reporting)
     }
 

@@ -1,4 +1,4 @@
-//! Signals: what agents report of their traffic, how it is added up, and what is not believed.
+//! Signals: what agents report of their traffic, how it is added up, and which reports are refused.
 
 use std::{
     sync::Arc,

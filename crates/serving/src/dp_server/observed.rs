@@ -46,7 +46,7 @@ pub async fn answer(
     let dataplane = mesh.dataplanes.get(&key.name).ok_or_else(|| unavailable("is not registered yet"))?;
     let watcher = context.push.newest(&key);
     let watcher = watcher.ok_or_else(|| unavailable("is not connected to this control plane"))?;
-    if !watcher.may_report(Instant::now()) {
+    if !watcher.reports.allow(Instant::now()) {
         context.reports.observations.meter.refused();
         let why = format!("{key} reports too often; send a report every few seconds");
         return Err((StatusCode::TOO_MANY_REQUESTS, why));
@@ -55,7 +55,7 @@ pub async fn answer(
         .ok_or_else(|| unavailable("has no configuration yet"))?;
     count_trimmed(&context, &mesh, dataplane, &watcher, &calls);
     let visits = visits(&context, &mesh, dataplane, &report.inbounds);
-    watcher.note_report();
+    watcher.reports.note();
     let now = Timestamp::now();
     let observations = &context.reports.observations;
     observations.report(&mesh.name, calls.into_iter().chain(visits), now);

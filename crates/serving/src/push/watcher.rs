@@ -3,10 +3,7 @@
 use std::{
     collections::BTreeSet,
     net::IpAddr,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 
 use contract::sync::ProxySyncState as SyncState;
@@ -23,12 +20,12 @@ use xds::{Layer, Target};
 
 use super::{
     Push,
+    agent_reports::AgentReports,
     classes::{Member, MeshSecrets, SharedConfig},
     holds::Hold,
     lock,
     meter::{Delivery, StreamMetrics},
     progress::Progress,
-    report_allowance::ReportAllowance,
 };
 use crate::admin::{self, AuthorityError};
 
@@ -49,9 +46,7 @@ pub struct Watcher {
     /// The certificate of its admin interface, and the address it is for.
     admin_tls: Mutex<Option<(String, Arc<AdminTls>)>>,
     place: Mutex<Option<ProxyAddress>>,
-    /// Set once its agent has reported calls.
-    reported: AtomicBool,
-    reports: Mutex<ReportAllowance>,
+    pub reports: AgentReports,
     /// Holds that wait until the proxy has acknowledged what it has to do, each with a flag that is set once the proxy
     /// is about to.
     awaited: Mutex<Vec<(Arc<Hold>, bool)>>,
@@ -121,24 +116,9 @@ impl Watcher {
             calls: Mutex::default(),
             admin_tls: Mutex::default(),
             place: Mutex::new(place),
-            reported: AtomicBool::new(false),
-            reports: Mutex::default(),
+            reports: AgentReports::default(),
             awaited: Mutex::default(),
         }
-    }
-
-    /// True if another report of its agent is not too many by now. It counts as made.
-    pub fn may_report(&self, now: Instant) -> bool {
-        lock(&self.reports).take(now)
-    }
-
-    /// Notes that its agent said what it calls.
-    pub fn note_report(&self) {
-        self.reported.store(true, Ordering::Relaxed);
-    }
-
-    pub fn has_reported(&self) -> bool {
-        self.reported.load(Ordering::Relaxed)
     }
 
     /// Destinations that its clusters lead to, by their names in statistics; `None` while it has no plan.

@@ -71,7 +71,7 @@ impl ZoneControlPlane {
     /// The agent of a connected proxy of the mesh `default` has reported since it connected.
     pub fn has_reported(&self, name: &str) {
         let proxy = Key::new(Kind::Dataplane, "default", name);
-        self.push.newest(&proxy).unwrap().note_report();
+        self.push.newest(&proxy).unwrap().reports.note();
     }
 }
 
