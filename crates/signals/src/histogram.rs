@@ -101,7 +101,7 @@ impl Histogram {
 fn boundary(bucket: usize) -> f64 {
     let octave = i32::try_from(bucket / 2).unwrap_or(i32::MAX);
     let begin = 2f64.powi(octave);
-    if bucket % 2 == 0 { begin } else { begin * std::f64::consts::SQRT_2 }
+    if bucket.is_multiple_of(2) { begin } else { begin * std::f64::consts::SQRT_2 }
 }
 
 #[cfg(test)]

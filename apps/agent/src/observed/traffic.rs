@@ -187,12 +187,10 @@ impl ReportedTraffic {
         self.taken.outbounds.retain(|name, _| now.outbounds.contains_key(name));
         self.taken.inbounds.retain(|name, _| now.inbounds.contains_key(name));
         self.now = now;
-        let mut report = TrafficReport::default();
-        report.inbounds = differences(&self.now.inbounds, &self.taken.inbounds, None, room).counts;
+        let inbounds = differences(&self.now.inbounds, &self.taken.inbounds, None, room);
         let outbounds = differences(&self.now.outbounds, &self.taken.outbounds, self.cut.as_deref(), room);
-        report.outbounds = outbounds.counts;
         self.cut = outbounds.cut;
-        report
+        TrafficReport { outbounds: outbounds.counts, inbounds: inbounds.counts }
     }
 
     /// The control plane took a report of the last look.
