@@ -110,6 +110,16 @@ fn proxies() -> Row {
                 ],
             ),
             graph(
+                "Names in Envoy",
+                Unit::Number,
+                "Proxies by mesh and by the names of their resources: how far a migration to unified names is. Zone \
+                 proxies have no mesh.",
+                [target(
+                    format!("sum by (mesh, scheme) ({})", of("xds_proxies_naming")),
+                    "{{mesh}} {{scheme}}",
+                )],
+            ),
+            graph(
                 "From a stored change to its acknowledgement",
                 Unit::Seconds,
                 "Time until a connected proxy has acknowledged or rejected all of a change.",
