@@ -57,8 +57,12 @@ fn said_about<'a>(said: &'a str, what: &str) -> Vec<&'a str> {
 
 /// Number of queries for addresses that the agent answered by itself, by its page of metrics.
 fn names_answered(metrics: &str) -> u64 {
-    let counted = r#"kuma_dp_dns_queries_total{qtype="A",source="local"} "#;
-    metrics.lines().find_map(|line| line.strip_prefix(counted)?.parse().ok()).unwrap_or_default()
+    let counted = |line: &&str| {
+        let labels = [r#"qtype="A""#, r#"source="local""#];
+        line.starts_with("kuma_dp_dns_queries_total{") && labels.iter().all(|label| line.contains(label))
+    };
+    let value = |line: &str| line.rsplit_once(' ')?.1.parse().ok();
+    metrics.lines().filter(counted).find_map(value).unwrap_or_default()
 }
 
 /// The address of a name, by a DNS server.

@@ -8,9 +8,9 @@ use crate::{
 };
 
 /// Per proxy that is connected and idle, and for each resource it has. Most of it are buffers of TLS and HTTP/2; what its
-/// token allows, the connection's place among those that may be shed, how its machine redirects traffic and what its
-/// agent reads are in it too.
-const PER_PROXY: usize = 70 * 1024;
+/// token allows, the connection's place among those that may be shed, how its machine redirects traffic, what its
+/// agent reads and, for an hour, the events of its connection are in it too.
+const PER_PROXY: usize = 73 * 1024;
 const PER_RESOURCE: usize = 40;
 
 #[test]
