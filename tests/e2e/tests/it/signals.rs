@@ -125,7 +125,7 @@ fn calls_that_permissions_deny_are_denied_on_both_sides() {
     let (_client, address) = client_with(&world, "client", &[by_reference("web")], &[UNIFIED, EVERY]);
     answered_by(address, 10001);
     let deny = serde_json::json!({"type": "MeshTrafficPermission", "mesh": "default", "name": "nobody",
-        "spec": {"rules": [{"default": {"deny": [{"spiffeID": {"type": "Prefix", "value": "spiffe://"}}]}}]}});
+        "spec": {"rules": [{"default": {"deny": [{"spiffeID": {"type": "Prefix", "value": "spiffe://default/"}}]}}]}});
     world.put("/meshes/default/meshtrafficpermissions/nobody", &deny);
     eventually("calls to be denied", || call(address, 10001).is_ok_and(|answer| answer.status == 403))
         .unwrap();
