@@ -318,11 +318,12 @@ fn an_envoy_keeps_all_that_its_profile_wants_and_little_else() {
         json!({"appendProfiles": [{"name": "None"}], "include": [{"type": "Exact", "match": unwanted}]});
     let (none, lines_of_none, text) = kept(counting(none));
     assert!(none.contains(unwanted), "{none:?}");
-    assert!(!none.contains("envoy_cluster_upstream_cx_total"), "{none:?}");
+    assert!(!none.contains("envoy_cluster_upstream_cx_active"), "{none:?}");
     assert!(lines_of_none * 3 < lines_of_all, "{lines_of_none} of {lines_of_all}");
-    // One of each thing that the outbound has, and the one that was added.
+    // One of each thing that the outbound has, what signals are made of, and the one that was added.
+    let of_signals = signals::envoy::of_clusters().count();
     let of_outbound: Vec<&str> = text.lines().filter(|line| line.contains("kri_msvc_")).collect();
-    assert!(of_outbound.len() < 12, "{of_outbound:#?}");
+    assert!(of_outbound.len() < 12 + of_signals, "{of_outbound:#?}");
     // What the agent and inspection find the names of objects by, and what tells that a destination is called.
     for name in [
         "cluster.kri_msvc_default_east__backend_http.upstream_rq_total",
