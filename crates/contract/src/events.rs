@@ -90,28 +90,28 @@ pub struct Event {
     pub time: String,
     pub kind: EventKind,
     /// Absent for what is in no mesh. A Mesh counts as its own.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mesh: String,
     /// Kind of the resource, `Dataplane` for example.
     pub r#type: String,
     /// Name of the resource.
     pub name: String,
     /// Identifier of the resource, where a finding is about a part of it or about another zone's.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kri: String,
     /// The particulars, in a sentence.
     pub message: String,
     /// Write: `create`, `update` or `delete`.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub action: String,
     /// User and groups behind a write. Only callers with the right to administer see it.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
     /// Code of a finding.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub code: String,
     /// Time when a finding that is closed was opened.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub since: String,
 }
 
@@ -121,10 +121,10 @@ pub struct Event {
 #[schemars(!default)]
 pub struct ChangeNotice {
     /// Absent when resources of any kind may have changed.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub r#type: String,
     /// Absent for kinds that are in no mesh, and when resources of any kind may have changed.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mesh: String,
 }
 

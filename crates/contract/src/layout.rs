@@ -56,7 +56,7 @@ pub struct ZoneProxyLayout {
     /// Destinations of all meshes, by mesh and identifier.
     pub destinations: Vec<ZoneProxyLayoutDestination>,
     /// Requests that cannot be met, each with its reason.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
 

@@ -13,10 +13,10 @@ use crate::{observed::ReportingProxies, zones::AskedZone};
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficReport {
     /// Clusters that lead to what the proxy calls.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outbounds: BTreeMap<String, TrafficCounts>,
     /// Clusters that lead to the application, and prefixes of what permissions refused.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inbounds: BTreeMap<String, TrafficCounts>,
 }
 
@@ -32,46 +32,46 @@ impl TrafficReport {
 #[schemars(!default)]
 pub struct TrafficCounts {
     /// Requests, or connections of TCP.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub requests: u64,
     /// Answers with a status of 100 to 199.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub responses1xx: u64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub responses2xx: u64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub responses3xx: u64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub responses4xx: u64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub responses5xx: u64,
     /// Calls of gRPC that ended with `OK`.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub grpc_ok: u64,
     /// Calls of gRPC that ended with another status.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub grpc_failed: u64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub connections: u64,
     /// Connections that were not established.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub connect_failures: u64,
     /// Requests that one of both sides reset.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub resets: u64,
     /// Requests without an answer in time.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub timeouts: u64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub retries: u64,
     /// Requests for which no endpoint was healthy.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub no_endpoint: u64,
     /// Calls that permissions refused.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub denied: u64,
     /// Calls by duration, where there are any.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<LatencyBucket>,
 }
 
@@ -166,11 +166,11 @@ pub struct SignalList {
     /// The busiest first, from the offset on.
     pub items: Vec<SignalItem>,
     /// Number of reports about pairs that there was no room for.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped: u64,
     pub proxies: ReportingProxies,
     /// On a global control plane, the zones that were asked: by their order the items are listed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<AskedZone>,
 }
 
@@ -180,17 +180,17 @@ pub struct SignalList {
 #[schemars(!default)]
 pub struct SignalItem {
     /// The client of an edge, or a workload.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<SignalClient>,
     /// The destination of an edge, or a service.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<SignalServer>,
     /// The zone whose proxies counted it.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
     pub traffic: TrafficRates,
     /// Calls that the workload got, as its own proxies counted them; `traffic` is what it called.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served: Option<TrafficRates>,
 }
 
@@ -202,7 +202,7 @@ pub struct SignalClient {
     /// The value of `kuma.io/workload`, or of `kuma.io/service` where there is none.
     pub workload: String,
     /// The first identity in its certificate.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub identity: String,
 }
 
@@ -225,10 +225,10 @@ pub struct TrafficRates {
     /// Requests, or connections of TCP.
     pub per_second: f64,
     /// Share of calls that did not fail, from 0 to 1; absent without calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success: Option<f64>,
     /// Absent without latencies, as for TCP.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyQuantiles>,
     /// Counts of the window.
     pub counts: TrafficCounts,
