@@ -73,7 +73,7 @@ pub struct Context {
     pub inspect: Arc<dyn Inspect>,
     /// Current findings per mesh.
     pub findings: Arc<dyn CurrentFindings>,
-    /// What happened lately.
+    /// Events of the last hour.
     pub events: ::events::Events,
     /// Pages of metrics of proxies.
     pub targets: Arc<dyn ScrapeTargets>,

@@ -82,7 +82,7 @@ impl EventMetrics {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadPosition {
     after: u64,
-    /// What was forgotten up to this number before the reader came is not missed.
+    /// Events up to this number that were forgotten before the reader came are not missed.
     excused: u64,
 }
 

@@ -81,7 +81,7 @@ pub struct Reports {
     pub insights: Arc<insights::Writer>,
     /// Observed calls.
     pub observations: Arc<Observations>,
-    /// What happened to proxies.
+    /// Events of proxies.
     pub events: Events,
     /// Finds the resources of the mesh that a rejected part of a configuration comes from.
     pub blame: status::Blame,

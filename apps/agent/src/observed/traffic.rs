@@ -31,7 +31,7 @@ fn escaped(name: &str) -> String {
     name.replace('.', r"\.")
 }
 
-/// What Envoy counted since it started, by cluster.
+/// Counts of Envoy since it started, by cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     outbounds: BTreeMap<String, Sample>,

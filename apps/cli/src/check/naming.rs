@@ -1,4 +1,4 @@
-//! How far the move to unified names is: proxies with either names, by mesh.
+//! Progress of the move to unified names: proxies with either names, by mesh.
 
 use std::collections::BTreeMap;
 

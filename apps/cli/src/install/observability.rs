@@ -156,7 +156,7 @@ impl HttpAddress {
     }
 }
 
-/// What is installed, and where its parts find each other.
+/// Parts to install, and the addresses at which they find each other.
 #[derive(Debug)]
 struct Plan {
     namespace: String,

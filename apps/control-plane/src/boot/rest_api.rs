@@ -41,7 +41,7 @@ pub fn event_log(audit: &api::Audit) -> EventLog {
     }
 }
 
-/// What is known beside the store.
+/// Sources of answers beside the store.
 pub struct KnownState {
     pub inspect: Arc<dyn api::Inspect>,
     pub findings: Arc<Findings>,

@@ -22,7 +22,7 @@ use crate::{
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What was recorded about a resource.
+/// Events that were recorded about a resource.
 fn of(events: &Events, name: &str) -> Vec<Event> {
     let page = events.page(0, usize::MAX, |event| event.name == name);
     page.events.iter().map(|event| serde_json::from_slice(event.json(true)).unwrap()).collect()

@@ -1,4 +1,4 @@
-//! What happened, as pages and as streams.
+//! Events, as pages and as streams.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -29,7 +29,7 @@ struct Stream {
     body: Body,
     unread: String,
     messages: VecDeque<Message>,
-    /// What a browser would send as `Last-Event-ID`.
+    /// The `Last-Event-ID` that a browser would send.
     last_id: String,
 }
 

@@ -26,6 +26,14 @@ use crate::push::Watcher;
 
 type ReportRefusal = (StatusCode, String);
 
+/// The proxy that a report is about.
+struct Reporter<'a> {
+    mesh: &'a MeshSnapshot,
+    dataplane: &'a Resource,
+    class: ClientClass,
+    watcher: &'a Watcher,
+}
+
 pub async fn answer(
     State(context): State<Arc<ProxyContext>>,
     peer: Option<Extension<Peer>>,
@@ -51,15 +59,17 @@ pub async fn answer(
         let why = format!("{key} reports too often; send a report every few seconds");
         return Err((StatusCode::TOO_MANY_REQUESTS, why));
     }
-    let calls = calls(&context, &mesh, dataplane, &watcher, &report.clusters)
+    let reporter =
+        Reporter { mesh: &mesh, dataplane, class: ClientClass::of(&mesh, dataplane), watcher: &watcher };
+    let calls = calls(&context, &reporter, &report.clusters)
         .ok_or_else(|| unavailable("has no configuration yet"))?;
-    count_trimmed(&context, &mesh, dataplane, &watcher, &calls);
+    count_trimmed(&context, &reporter, &calls);
     let visits = visits(&context, &mesh, dataplane, &report.inbounds);
     watcher.reports.note();
     let now = Timestamp::now();
     let observations = &context.reports.observations;
     observations.report(&mesh.name, calls.into_iter().chain(visits), now);
-    if let Some(traffic) = traffic::of_proxy(&mesh, dataplane, &watcher, &report.traffic) {
+    if let Some(traffic) = traffic::of_proxy(&reporter, &report.traffic) {
         observations.meter.unknown_names(traffic.unknown);
         let exists = |mesh: &str| context.push.mesh(mesh).is_some();
         observations.signals.record(&mesh.name, &traffic.known, now, exists);
@@ -85,16 +95,14 @@ async fn authenticated(context: &ProxyContext, report: &ObservedReport) -> Resul
 /// Calls of the proxy; `None` while it is not known what was given to it.
 fn calls(
     context: &ProxyContext,
-    mesh: &MeshSnapshot,
-    dataplane: &Resource,
-    watcher: &Watcher,
+    reporter: &Reporter<'_>,
     clusters: &BTreeMap<String, u64>,
 ) -> Option<Vec<(Edge, u64)>> {
-    let called = watcher.called(mesh, &mut clusters.keys().map(String::as_str))?;
+    let called = reporter.watcher.called(reporter.mesh, &mut clusters.keys().map(String::as_str))?;
     let unknown = called.iter().filter(|destination| destination.is_none()).count();
     context.reports.observations.meter.unknown_names(u64::try_from(unknown).unwrap_or(u64::MAX));
     // The first identity in its certificate.
-    let client = ClientClass::of(mesh, dataplane).client().spiffe_ids.first().cloned();
+    let client = reporter.class.client().spiffe_ids.first().cloned();
     let Some(caller) = client.map(Caller::Identity) else { return Some(Vec::new()) };
     let edge = |(destination, count): (Option<_>, &u64)| {
         Some((Edge { caller: caller.clone(), destination: destination? }, *count))
@@ -104,23 +112,17 @@ fn calls(
 
 /// Counts calls that the proxy could not make if its outbounds were trimmed, where it is in mode `shadow`. What it lists
 /// and what routes lead to is never trimmed; that is looked at only if a call is not permitted.
-fn count_trimmed(
-    context: &ProxyContext,
-    mesh: &MeshSnapshot,
-    dataplane: &Resource,
-    watcher: &Watcher,
-    calls: &[(Edge, u64)],
-) {
+fn count_trimmed(context: &ProxyContext, reporter: &Reporter<'_>, calls: &[(Edge, u64)]) {
+    let Reporter { mesh, dataplane, class, watcher } = reporter;
     if mesh.trimming(dataplane).active() != TrimmingMode::Shadow {
         return;
     }
-    let class = ClientClass::of(mesh, dataplane);
     let mut denied =
-        calls.iter().filter(|(edge, _)| !mesh.access.reaches(&class, &edge.destination)).peekable();
+        calls.iter().filter(|(edge, _)| !mesh.access.reaches(class, &edge.destination)).peekable();
     if denied.peek().is_none() {
         return;
     }
-    let Some(kept) = watcher.never_trimmed(mesh, &class) else { return };
+    let Some(kept) = watcher.never_trimmed(mesh, class) else { return };
     let trimmed = denied.filter(|(edge, _)| !kept.contains(&edge.destination));
     trimmed.for_each(|(edge, count)| context.reports.observations.meter.shadowed(&mesh.name, edge, *count));
 }

@@ -27,7 +27,7 @@ pub(super) struct Lingering {
 }
 
 impl Lingering {
-    /// What stays of a target.
+    /// Parts of a target that stay.
     pub(super) fn of(before: &Target, drain_time: Option<Duration>) -> Lingering {
         let of_kind = |kind: Type| before.of(kind).values().map(move |resource| (kind, resource.clone()));
         Lingering {

@@ -6,12 +6,10 @@ use contract::signals::{TrafficCounts, TrafficReport};
 use plan::inbound_stats;
 use resources::{Resource, kinds::dataplane::Dataplane, labels};
 use signals::{Counter, Sample};
-use topology::{ClientClass, MeshSnapshot, matching};
+use topology::{ClientClass, matching};
 
-use crate::{
-    observed::signals::{EdgeClient, InboundOf, InboundTraffic, OutboundTraffic, ProxyTraffic},
-    push::Watcher,
-};
+use super::Reporter;
+use crate::observed::signals::{EdgeClient, InboundOf, InboundTraffic, OutboundTraffic, ProxyTraffic};
 
 /// Traffic of a proxy under names that were given to it, and the number of other names.
 pub struct ReportedTraffic {
@@ -20,16 +18,11 @@ pub struct ReportedTraffic {
 }
 
 /// `None` while it is not known what was given to the proxy, and for a report without traffic.
-pub fn of_proxy(
-    mesh: &MeshSnapshot,
-    dataplane: &Resource,
-    watcher: &Watcher,
-    report: &TrafficReport,
-) -> Option<ReportedTraffic> {
+pub(super) fn of_proxy(reporter: &Reporter<'_>, report: &TrafficReport) -> Option<ReportedTraffic> {
+    let Reporter { mesh, dataplane, class, watcher } = reporter;
     if report.is_empty() {
         return None;
     }
-    let class = ClientClass::of(mesh, dataplane);
     let called = watcher.called(mesh, &mut report.outbounds.keys().map(String::as_str))?;
     let mut unknown = called.iter().filter(|destination| destination.is_none()).count();
     let mut outbounds = Vec::new();
@@ -37,13 +30,13 @@ pub fn of_proxy(
         let Some(destination) = destination else { continue };
         let mut sample = Sample::from(counts);
         // Applications answer 403, too.
-        if sample.get(Counter::Denied) > 0 && mesh.access.reaches(&class, &destination) {
+        if sample.get(Counter::Denied) > 0 && mesh.access.reaches(class, &destination) {
             sample.clear(Counter::Denied);
         }
         outbounds.push(OutboundTraffic { destination, sample });
     }
     let inbounds = inbounds(dataplane, &report.inbounds, &mut unknown);
-    let client = client(dataplane, &class);
+    let client = client(dataplane, class);
     let unknown = u64::try_from(unknown).unwrap_or(u64::MAX);
     Some(ReportedTraffic { known: ProxyTraffic { client, outbounds, inbounds }, unknown })
 }
